@@ -1,4 +1,4 @@
-"""The provider of a pipeline."""
+"""A pipeline provider."""
 
 from collections.abc import Iterator
 

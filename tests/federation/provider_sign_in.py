@@ -13,12 +13,12 @@ from tests.support.builders import BASE_URL, Answer, run_sql
 
 
 def flow_in(path: str) -> str:
-    """Return the id of the sign-in to which this path of a page leads."""
+    """Return the id of the sign-in to which this page path leads."""
     return path.split("/")[3]
 
 
 async def trips_of(pool: Pool) -> list[tuple[Any, ...]]:
-    """Return the states of browsers at providers. Tickets for trips that did not start are left out."""
+    """Return the states that browsers have at providers. Tickets for trips that did not start are left out."""
     return await run_sql(pool, "select challenge_hash from sign_in_flows where challenge_hash is not null")
 
 
@@ -47,11 +47,11 @@ class ProviderSignIn:
         return url.removeprefix(BASE_URL)
 
     async def complete(self, /, **query: str) -> Answer:
-        """Go to the provider and back. Return the response of the callback."""
+        """Go to the provider and back. Return the callback's response."""
         return await self.come_back(await self.start(**query))
 
     async def come_back(self, callback: str) -> Answer:
-        """Return the response of the callback."""
+        """Return the callback's response."""
         return await self.browser.open(callback, follows=False)
 
     async def sign_in(self, /, **query: str) -> None:
@@ -59,7 +59,7 @@ class ProviderSignIn:
         assert answer.status == 303, (answer.status, answer.text)
 
     async def user_id(self) -> UUID | None:
-        """Return the user of the browser session, or None."""
+        """Return the browser session's user, or None."""
         cookie = self.browser.cookies.get("gatehouse-session")
         if cookie is None:
             return None
@@ -67,7 +67,7 @@ class ProviderSignIn:
         return rows[0][0] if rows else None
 
     async def accounts(self) -> list[tuple[Any, ...]]:
-        """Return a tuple for each account, by address.
+        """Return the accounts as tuples, by address.
 
         The columns are address, is verified, has a password, origin, and origin organization.
         """

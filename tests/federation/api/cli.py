@@ -1,4 +1,4 @@
-"""A client of the device flow for its tests."""
+"""A device-flow client for the tests."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,7 +26,7 @@ INVALID_CLIENT: Final = (401, "invalid_client", "UNAUTHORIZED")  # as `oauth_err
 
 
 def oauth_error(answer: Answer) -> tuple[int, str, str]:
-    """Return the status, the OAuth error and our error code of a refusal."""
+    """Return the status, the OAuth error and our error code from a refusal."""
     body = answer.json
     assert set(body) == {"error", "error_description", "error_code", "timestamp"}, body
     return answer.status, body["error"], body["error_code"]
@@ -79,7 +79,7 @@ class DeviceClient:
         return [row[0] for row in await run_sql(self.pool, "select status from device_codes order by created_at")]
 
     async def count_rows(self) -> dict[str, int]:
-        """Return the number of rows in each of SIGN_IN_TABLES, without failed sign-ins."""
+        """Return how many rows are in each table of SIGN_IN_TABLES, without failed sign-ins."""
         counts = {}
         for table in SIGN_IN_TABLES:
             where = "where success" if table == "login_events" else ""

@@ -22,7 +22,7 @@ class BoundClient:
         return self.key.proof(method, BASE_URL + path, now, changes.pop("nonce", self.nonce), token, **changes)
 
     async def learn_nonce(self) -> None:
-        """Get a nonce, as a client does: by a request without one."""
+        """Get a nonce as a client does: send a request without a nonce."""
         answer = await self.party.post(TOKEN, {"DPoP": self.proof("POST", TOKEN)}, grant_type="refresh_token", refresh_token="x")
         assert answer.json["error"] == "use_dpop_nonce", answer.text
         self.nonce = answer.headers["DPoP-Nonce"]
@@ -62,6 +62,6 @@ class BoundClient:
         return await self.post(TOKEN, **fields)
 
     async def get(self, path: str, token: str, *, query: dict[str, str] | None = None, method: str = "GET", **changes: Any) -> Answer:
-        """Send a request with the token and a proof of its key."""
+        """Send a request with the token and a proof for its key."""
         headers = {"Authorization": f"DPoP {token}", "DPoP": self.proof(method, path, token, **changes)}
         return await self.party.api.call(method, f"{path}?{urlencode(query)}" if query else path, headers=headers)

@@ -28,12 +28,12 @@ FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def basic(client_id: object, secret: str) -> dict[str, str]:
-    """Return the Authorization header of RFC 6749 section 2.3.1."""
+    """Return the Authorization header from RFC 6749 section 2.3.1."""
     return {"Authorization": "Basic " + b64encode(f"{quote_plus(str(client_id))}:{quote_plus(secret)}".encode()).decode()}
 
 
 def redirect_parts(answer: Answer) -> tuple[str, dict[str, str]]:
-    """Return the URL of a redirect without its query, and the fields of its query."""
+    """Return a redirect's URL without its query, and the fields in its query."""
     target = leads_to(answer)
     parts = urlsplit(target)
     fields = dict(parse_qsl(parts.query, strict_parsing=True))
@@ -42,7 +42,7 @@ def redirect_parts(answer: Answer) -> tuple[str, dict[str, str]]:
 
 @dataclass(slots=True)
 class RelyingParty:
-    """An application with its credentials, and the browser of a user."""
+    """An application with its credentials, and a user's browser."""
 
     tenant: Tenant
     browser: FakeBrowser
@@ -57,7 +57,7 @@ class RelyingParty:
         return self.tenant.api
 
     def request(self, **changes: str | None) -> str:
-        """Return the path and query of its authorization request.
+        """Return its authorization request's path and query.
 
         Omit fields with the value None.
         """
@@ -120,7 +120,7 @@ def claims(tokens: dict[str, Any]) -> dict[str, Any]:
 
 
 async def add_relying_party(tenant: Tenant, browser: FakeBrowser, slug: str = "shop", service_type: str = "web") -> RelyingParty:
-    """Add an application of the organization, with one redirect URI."""
+    """Add an application to the organization, with a single redirect URI."""
     service = await add_service(tenant.pool, tenant.org, slug, service_type, secret=SECRET)
     context = await service_context(tenant.pool, service)
     secret = None if context.is_public else SECRET
@@ -137,7 +137,7 @@ async def sign_in_browser(
 ) -> UUID:
     """Sign the account in in the application's browser, without hashing. Return the session id.
 
-    Unless `is_known` is false, the account is already a user of the service.
+    Unless `is_known` is false, the account already uses the service.
     """
     ports, cookie = relying_party.tenant.ports, new_secret()
     now, session_id = ports.clock.now(), new_id()
@@ -166,19 +166,19 @@ async def sign_in_browser(
 
 
 def path_of(application: RelyingParty, **changes: str | None) -> str:
-    """Return the path and query of an authorization request with the scope `openid`."""
+    """Return an authorization request's path and query with the scope `openid`."""
     return application.request(**{"response_type": "code", "scope": "openid", **changes})
 
 
 async def give_consent(application: RelyingParty, account: Account, *scope: Scope) -> None:
-    """Let the user have agreed to these scopes of the application, by default to all."""
+    """Store the user's consent to these scopes for the application, by default to all scopes."""
     tenant = application.tenant
     async with tenant.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.consents.add(tenant.org, application.service, account.id, scope or tuple(Scope), tenant.ports.clock.now())
 
 
 def answer_fields(answer: Answer) -> dict[str, str]:
-    """Return the fields of a redirect to the application."""
+    """Return the fields in a redirect to the application."""
     return redirect_parts(answer)[1]
 
 

@@ -1,4 +1,4 @@
-"""An admin activates the connection that they looked at, and no later version of it (security S-12)."""
+"""An admin activates the connection that they looked at, and no later version (security S-12)."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -69,7 +69,7 @@ class World:
         return await self.call("POST", f"/{slug}/activate", body, by="admin")
 
     async def refetch(self, *certificates: str) -> None:
-        """Let a response with an unknown signature cause a fetch of the metadata, which have these certificates."""
+        """Send a response with an unknown signature, so that the metadata with these certificates are fetched."""
         sso = {"HTTP-Redirect": SAML["sso_url"]}
         self.publisher.answer = Published(200, identity_provider_metadata(ENTITY_ID, sso=sso, slo=None, certificates=certificates).encode())
         async with self.acme.ports.storage.reading() as read:
@@ -145,7 +145,7 @@ async def test_a_connection_that_changed_since_the_look_is_not_activated(world: 
     for name, (slug, change) in CHANGES.items():
         await world.prepare()
         page = f"{PAGES}/{slug}"
-        await world.admin.open(page)  # with the notice of the last activation
+        await world.admin.open(page)  # with the last activation's notice
         shown = await world.admin.open(page)
         assert visible(await world.admin.open(page)) == visible(shown), "only a change makes a difference"
         opened, version = hidden_fields(shown), await world.version(slug)
@@ -165,7 +165,7 @@ async def test_a_connection_that_changed_since_the_look_is_not_activated(world: 
 
 
 async def test_a_page_with_values_that_are_not_stored_activates_nothing(world: World) -> None:
-    """Its version would be that of the stored values."""
+    """Its version would belong to the stored values."""
     await world.prepare()
     for slug, typed in (("okta", {"issuer": "https://other.example", "scopes": '"'}), ("adfs", {"entity_id": ENTITY_ID, "sso_url": "x"})):
         page = f"{PAGES}/{slug}"
@@ -180,7 +180,7 @@ async def test_a_change_that_lets_no_other_user_in_leaves_the_version(world: Wor
         await world.prepare()
         version = await world.version(slug)
         await change(world)
-        for _ in range(2):  # a repeated request is no other activation
+        for _ in range(2):  # a repeated request does not activate again
             answer = await world.activate(slug, version=version)
             assert (answer.status, answer.json["state"], answer.json["version"]) == (200, "active", version), name
     await world.prepare()

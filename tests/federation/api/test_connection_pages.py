@@ -1,4 +1,4 @@
-"""The pages of an organization's connections."""
+"""The pages for an organization's connections."""
 
 from html import escape
 from typing import Final

@@ -1,4 +1,4 @@
-"""The rights that an active connection takes: its identity provider can act as each of its users (security S-12)."""
+"""The rights that an active connection takes: its identity provider can act as any of its users (security S-12)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -33,7 +33,7 @@ ACTIVATE: Final = 'action="/app/organizations/acme/connections/okta/activate"'
 
 
 async def try_to_trust(acme: Tenant, token: str, value: str = "other") -> list[Answer]:
-    """Activate okta, and let the active connection adfs trust other values."""
+    """Activate okta, and let the active connection adfs trust changed values."""
     okta, adfs = f"{acme.path}/connections/okta", f"{acme.path}/connections/adfs"
     pem = (await new_certificate(NOW, value)).certificate
     await run_sql(acme.pool, "update connections set state = 'inactive' where slug = 'okta'")

@@ -1,4 +1,4 @@
-"""The connections of an organization over the API."""
+"""An organization's connections over the API."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -155,7 +155,7 @@ async def test_changes_are_recorded_with_the_fields_that_changed(api: Api, acme:
     await created(api, acme)
     path, token = f"{acme.path}/connections/okta", acme.token("admin")
     body: dict[str, object] = {"name": "Acme", "oidc": {**OIDC, "client_id": "other"}, "mapping": {"groups": "roles"}}
-    for _ in range(2):  # the second one changes nothing
+    for _ in range(2):  # the second request changes nothing
         answer = await api.patch(path, body, token=token)
         assert (answer.status, answer.json["name"], answer.json["oidc"]["client_id"]) == (200, "Acme", "other")
     changes = {
@@ -272,7 +272,10 @@ async def test_certificates_of_the_identity_provider_are_added_and_removed(api: 
 
 
 async def test_a_saml_connection_trusts_only_keys_of_members_with_power_over_its_people(api: Api, acme: Tenant, pool: Pool) -> None:
-    """The holder of a trusted key could sign in as each of them after an activation. `test_connection_rights.py` has active ones."""
+    """After an activation, the holder of a trusted key could sign in as any of them.
+
+    `test_connection_rights.py` tests active connections.
+    """
     settings = SamlSettings(entity_id=SAML["entity_id"], sso_url=SAML["sso_url"])
     adfs = await add_connection(acme.ports.storage, acme.org, "adfs", settings=settings, state=ConnectionState.INACTIVE)
     role = {"slug": "integrator", "name": "Integrator", "capabilities": ["integrations.manage"]}
@@ -303,7 +306,7 @@ async def test_a_member_unlinks_no_member_with_further_rights(api: Api, acme: Te
     assert (await api.post(f"{acme.path}/roles", role, token=acme.token("owner"))).status == 201
     assert (await acme.set_role("owner", "member", "integrator")).status == 200
     user = await add_account(acme.ports, "eve@acme.example")
-    acme.people["user"] = user  # of an application, and no member
+    acme.people["user"] = user  # an application's user, and no member
     expected = {
         "member": {"owner": 403, "admin": 403, "member": 204, "user": 204},
         "admin": {"owner": 403, "admin": 204, "member": 204, "user": 204},

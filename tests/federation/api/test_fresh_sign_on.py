@@ -1,4 +1,4 @@
-"""SAML sign-ons that need more than the session of the browser: ForceAuthn, or a second factor.
+"""SAML sign-ons that need more than the browser session: ForceAuthn, or a second factor.
 
 With ForceAuthn, an identity provider must ask the user again, or there is no assertion (security X-8).
 """
@@ -66,7 +66,7 @@ async def provider_query(provider_sign_in: ProviderSignIn, path: str) -> dict[st
 
 
 async def start_sign_on(browser: SamlBrowser, shop: SamlApplication, clock: FakeClock, **more: Any) -> str:
-    """Return the path of the sign-on, which waits in the browser."""
+    """Return the path of the sign-on that waits in the browser."""
     path = (action_of(await browser.open(await browser.start_sign_on(shop, **more)))).removesuffix("/sign-in")
     clock.advance(timedelta(seconds=1))
     return path
@@ -129,7 +129,7 @@ async def test_without_force_authn_the_provider_does_not_ask_again(
 async def test_a_session_that_started_without_asking_is_not_fresh(
     provider_sign_in: ProviderSignIn, browser: SamlBrowser, shop: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    """Any person at the browser could start one for another page here and return with it."""
+    """Any person at the browser could start such a session for another page here and return with it."""
     await link(provider_sign_in, user)
     path = await start_sign_on(browser, shop, clock, ForceAuthn="true")
     await provider_sign_in.sign_in(next="/app/account")
@@ -183,7 +183,7 @@ async def test_a_fresh_sign_in_with_a_second_factor_counts(
 async def test_a_provider_still_works_after_a_sign_in_over_the_api(
     provider_sign_in: ProviderSignIn, api: Api, browser: SamlBrowser, shop: SamlApplication, user: Account
 ) -> None:
-    """SAML has no identities of its own: the one that is linked on the platform signs in."""
+    """SAML has no identities, so the user signs in with the identity that is linked on the platform."""
     await link(provider_sign_in, user)
     continuation = await browser.start_sign_on(shop)
     path = action_of(await browser.open(continuation)).removesuffix("/sign-in")

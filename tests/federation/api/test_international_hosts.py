@@ -1,4 +1,4 @@
-"""Redirect URIs with an international host: two spellings are equal, and no others (security O-2, decision 393)."""
+"""Redirect URIs with an international host: exactly two spellings are equal (security O-2, decision 393)."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ TYPED: Final = "https://Bücher.example/Cb/%c3%bc?a=%2F"
 STORED: Final = "https://xn--bcher-kva.example/Cb/%c3%bc?a=%2F"
 UNICODE: Final = "https://bücher.example/Cb/%c3%bc?a=%2F"
 NEAR_MISSES: Final = [
-    TYPED,  # in another case than the name of the A-labels
+    TYPED,  # in a different case than the A-labels' name
     UNICODE.replace("bücher", "bu\u0308cher"),  # decomposed
     UNICODE.replace("bücher", "bücheR"),
     UNICODE.replace("bücher", "bücher\u200d"),

@@ -69,7 +69,7 @@ async def test_a_client_sees_the_state_of_its_tokens(
 async def test_other_clients_see_nothing(
     relying_party: RelyingParty, mobile_app: RelyingParty, acme: Tenant, other_tenant: Tenant, browser: FakeBrowser
 ) -> None:
-    """Neither those of the same organization, nor those of others, nor tokens of the platform itself."""
+    """It sees no tokens from its own organization, from foreign organizations, or for the platform itself."""
     tokens = await relying_party.tokens()
     neighbour, stranger = await add_relying_party(acme, browser, "blog"), await add_relying_party(other_tenant, browser, "shop")
     for client in (neighbour, stranger):
@@ -132,7 +132,7 @@ async def test_used_revoked_and_expired_tokens_are_inactive(relying_party: Relyi
 
 
 async def test_errors_are_json_also_for_browsers(relying_party: RelyingParty) -> None:
-    """The header Accept does not matter, and neither do other methods and refusals before the route is reached."""
+    """The Accept header does not matter, and neither do wrong methods and refusals before the route is reached."""
     html = {"Accept": "text/html"}
     answers: list[Answer] = []
     for path in ("/auth/token", "/auth/revoke", INTROSPECT, "/auth/userinfo", "/auth/device/code"):

@@ -1,4 +1,4 @@
-"""Rate limits of sign-ins on our pages, of authorization requests and of userinfo (security N-2)."""
+"""Rate limits on sign-ins on our pages, on authorization requests and on userinfo (security N-2)."""
 
 from datetime import timedelta
 from typing import Any
@@ -59,7 +59,7 @@ def providers(provider: FakeProvider) -> list[PlatformCredentials]:
 
 
 async def left(app: QuartTrio, path: str = "/auth/reset-password", method: str = "GET") -> int:
-    """Use up the bucket of a path at this address. Return how many requests it allowed."""
+    """Use up a path's bucket at this address. Return how many requests it allowed."""
     for count in range(100):
         if (await ask(app, method, path)).status == 429:
             return count
@@ -93,7 +93,7 @@ async def test_sixty_people_at_one_address_sign_in_within_five_minutes(
 async def test_ten_wrong_passwords_a_minute_are_hashed(
     app: QuartTrio, browser: FakeBrowser, user: Account, pool: Pool, ports: Ports, clock: FakeClock
 ) -> None:
-    """A thousand accounts, with one wrong password each."""
+    """The test tries a wrong password at a thousand accounts."""
     await run_sql(
         pool,
         """
@@ -237,7 +237,7 @@ async def test_each_way_to_sign_in_gives_everything_back(
 
 
 async def taken(pool: Pool) -> int:
-    """Return the number of buckets of this address that are not full."""
+    """Return how many buckets for this address are not full."""
     statement = "select count(*) from rates, jsonb_each_text(tats) where client = %s and value::float8 > %s"
     [(count,)] = await run_sql(pool, statement, PEER, FakeClock().now().timestamp() + 0.001)
     return int(count)

@@ -36,7 +36,7 @@ UNKNOWN_CLIENT = "00000000-0000-4000-8000-000000000000"
 
 
 async def live_sessions(pool: Pool) -> int:
-    """Return the number of live sessions at services."""
+    """Return how many sessions at services are live."""
     [(count,)] = await run_sql(pool, "select count(*) from sessions where service_id is not null and ended_at is null")
     return int(count)
 
@@ -45,7 +45,7 @@ async def live_sessions(pool: Pool) -> int:
 
 
 async def test_a_user_blocked_by_the_directory_gets_no_tokens(acme: Tenant, relying_party: RelyingParty, user: Account, pool: Pool) -> None:
-    """Both a code and a refresh token are refused (security C-5, RFC 6749 section 5.2)."""
+    """A code and a refresh token are refused (security C-5, RFC 6749 section 5.2)."""
     tokens, code = (await relying_party.exchange(await relying_party.code())).json, await relying_party.code()
     await add_provisioned(pool, acme.org, user.id, provisioned=False, blocked=True)
     assert oauth_error(await relying_party.exchange(code)) == (403, "access_denied", "FORBIDDEN")
@@ -133,7 +133,7 @@ async def test_the_request_can_be_json(relying_party: RelyingParty) -> None:
         {"code": "unknown"},
         {"redirect_uri": None},
         {"redirect_uri": "https://shop.example.com/other"},
-        {"code_verifier": VERIFIER},  # of a request without a challenge (security O-3)
+        {"code_verifier": VERIFIER},  # from a request without a challenge (security O-3)
         {"code_verifier": "short"},
     ],
 )

@@ -33,7 +33,7 @@ from tests.support.builders import BASE_URL, EMAIL, PASSWORD, Answer, deliver, r
 from tests.support.dpop import proof_key
 
 PAR: Final = "/auth/par"
-SECRETS: Final = "a-nonce|af0ifjsldkj|hint|challenge|redirect_uri"  # parts of a request that no address may contain
+SECRETS: Final = "a-nonce|af0ifjsldkj|hint|challenge|redirect_uri"  # request parts that no address may contain
 URN: Final = "urn:ietf:params:oauth:request_uri:"
 
 
@@ -225,7 +225,7 @@ async def test_a_request_object_and_foreign_request_uris_are_refused_as_before(r
     assert redirect_parts(answer)[1]["error"] == "request_uri_not_supported"
 
 
-# RFC 9126 section 7, and requests of others
+# RFC 9126 section 7, and foreign requests
 
 
 async def test_guessed_and_foreign_references_lead_nowhere(relying_party: RelyingParty, mobile_app: RelyingParty) -> None:

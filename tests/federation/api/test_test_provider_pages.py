@@ -1,4 +1,4 @@
-"""The pages of the test provider: an admin without an identity provider tries a connection."""
+"""The test provider's pages: an admin without an identity provider tries a connection."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ async def add(browser: FakeBrowser, protocol: ConnectionProtocol) -> None:
 
 
 async def begin(browser: FakeBrowser) -> Answer:
-    """Begin a test sign-in. Return the page of the test provider."""
+    """Begin a test sign-in. Return the test provider's page."""
     return await browser.open(leads_to(await browser.open(f"{ONE}/test/start")))
 
 

@@ -1,4 +1,4 @@
-"""A victim who uses an honest application, and an application of the attacker in another organization."""
+"""A victim who uses an honest application, and the attacker's application in another organization."""
 
 import pytest
 
@@ -25,7 +25,7 @@ async def evil(other_tenant: Tenant, browser: FakeBrowser) -> RelyingParty:
 
 @pytest.fixture
 async def till(acme: Tenant, browser: FakeBrowser, shop: RelyingParty, user: Account) -> RelyingParty:
-    """A native application of the honest organization: a public client."""
+    """The honest organization's native application: a public client."""
     application = await add_relying_party(acme, browser, "till", "mobile")
     await give_consent(application, user)
     return application

@@ -1,6 +1,6 @@
 """Requests for a fresh sign-in, at processes with clocks that differ by some seconds (docs/adr/0038).
 
-The first process asks the user to sign in, and the second one handles the sign-in.
+The first process asks the user to sign in, and the second process handles the sign-in.
 """
 
 from datetime import timedelta
@@ -18,7 +18,7 @@ from tests.support.browser import leads_to
 
 SECOND: Final = timedelta(seconds=1)
 ASKS: Final = {"prompt=login": {"prompt": "login"}, "max_age=0": {"max_age": "0"}}
-DIFFERENCES: Final = (timedelta(), 5 * SECOND, 25 * SECOND)  # of the clocks
+DIFFERENCES: Final = (timedelta(), 5 * SECOND, 25 * SECOND)  # between the two clocks
 
 
 @pytest.fixture(params=list(ASKS))

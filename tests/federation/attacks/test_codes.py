@@ -37,7 +37,7 @@ CHALLENGE: Final = PKCE["code_challenge"]
 async def test_a_stolen_code_is_worth_nothing_without_the_client_and_its_verifier(
     shop: RelyingParty, till: RelyingParty, evil: RelyingParty
 ) -> None:
-    """None of the attempts uses it up, so that a thief cannot lock the user out either."""
+    """No attempt uses it up, so that a thief cannot lock the user out either."""
     findings = []
     for owner, challenge in ((shop, {}), (shop, PKCE), (till, PKCE)):
         verifier = VERIFIER if challenge else None
@@ -97,7 +97,7 @@ async def test_a_public_client_cannot_be_talked_out_of_pkce(till: RelyingParty, 
 
 
 async def test_a_challenge_that_an_attacker_removes_is_noticed_at_the_exchange(shop: RelyingParty) -> None:
-    """A confidential client sent one. Its verifier then has no challenge (RFC 9700 section 4.8.2)."""
+    """A confidential client sent a challenge. Its verifier then has no challenge (RFC 9700 section 4.8.2)."""
     code = (await authorize(shop))["code"]
     async with unchanged(shop.tenant.pool):
         assert (await shop.exchange(code, code_verifier=VERIFIER)).json["error"] == "invalid_grant"
@@ -110,7 +110,7 @@ async def test_a_challenge_that_an_attacker_replaces_is_noticed_at_the_exchange(
 
 
 async def test_an_injected_code_brings_the_nonce_of_its_own_request(shop: RelyingParty, app: QuartTrio, user: Account) -> None:
-    """The attacker puts the victim's code into a session of their own. The client sees a nonce that it did not send (section 4.5.3.2)."""
+    """The attacker puts the victim's code into their own session. The client sees a nonce that it did not send (section 4.5.3.2)."""
     victim = (await authorize(shop, nonce="of the victim"))["code"]
     attacker = await add_account(shop.tenant.ports, "eve@example.com")
     own = RelyingParty(shop.tenant, FakeBrowser(app), shop.service, shop.slug, shop.client_id, shop.redirect_uri, SECRET)
@@ -166,7 +166,7 @@ async def test_a_code_ends_with_its_session_user_application_or_organization(
 
 
 async def test_an_attacker_cannot_make_up_parameters_of_the_exchange(shop: RelyingParty) -> None:
-    """Scope, user and claims are those of the authorization request."""
+    """Scope, user and claims come from the authorization request."""
     code = (await authorize(shop))["code"]
     more = {"scope": "openid email roles offline_access", "sub": "someone", "username": "eve@example.com", "claims": "{}", "acr": "mfa"}
     tokens = (await shop.exchange(code, **more)).json
@@ -177,7 +177,7 @@ async def test_an_attacker_cannot_make_up_parameters_of_the_exchange(shop: Relyi
 
 
 async def test_each_exchange_gives_tokens_of_its_own_session(shop: RelyingParty) -> None:
-    """Tokens of two exchanges cannot be mixed: `at_hash` and `sid` bind each pair (sections 4.5 and 4.6)."""
+    """Tokens from two exchanges cannot be mixed: `at_hash` and `sid` bind them (sections 4.5 and 4.6)."""
     pairs = [await openid_tokens(shop), await openid_tokens(shop)]
     bindings = []
     for tokens in pairs:

@@ -1,6 +1,6 @@
-"""Every kind of token in the place of every other one (RFC 8725 sections 2.8 and 3.11, RFC 9700 section 2.2; security J-2, J-8, O-9).
+"""Every kind of token in the place of every other kind (RFC 8725 sections 2.8 and 3.11, RFC 9700 section 2.2; security J-2, J-8, O-9).
 
-One table says what each place accepts. Everything else is refused there and changes no row.
+A single table says what every place accepts. Everything else is refused there and changes no row.
 """
 
 import json
@@ -41,7 +41,7 @@ GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class Kit:
-    """Makes tokens of every kind for one victim, and offers them in every place."""
+    """Makes tokens of every kind for a single victim, and offers them in every place."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Kit:
         return token.text
 
     async def key_proof(self) -> str:
-        """Return a DPoP proof for the place that takes one."""
+        """Return a DPoP proof for the place that takes DPoP proofs."""
         client = BoundClient(self.shop)
         await client.learn_nonce()
         return client.proof("POST", "/auth/token")
@@ -197,7 +197,7 @@ class Kit:
         return "Stay signed in" not in page.text
 
     async def asked(self, token: str) -> bool:
-        """The parameter of an earlier version."""
+        """Send the parameter `asked`, which earlier versions had."""
         return is_code(await self.shop.browser.open(path_of(self.shop, prompt="login", asked=token)))
 
     async def flow_of_a_sign_in(self, token: str) -> bool:
@@ -233,7 +233,7 @@ class Kit:
         return bool(answer.json["active"])
 
     async def revocation_by_a_program(self, token: str) -> bool:
-        """Return whether a session ended. Tokens of programs end with their credential, not one by one."""
+        """Return whether a session ended. Programs' tokens end with their credential, not separately."""
         before = await self._live_sessions()
         fields = {"client_id": str(self.robot.client_id), "client_secret": self.robot.secret}
         await self.shop.post("/auth/revoke", **fields, token=token)
@@ -244,7 +244,7 @@ class Kit:
         return bool(answer.json["error"] == "invalid_grant")
 
     async def revocation(self, token: str) -> bool:
-        """Return whether a session ended. The token of a program is refused, because it has none."""
+        """Return whether a session ended. A program's token is refused, because it has no session."""
         before = await self._live_sessions()
         fields = {"client_id": str(self.shop.client_id), "client_secret": SECRET}
         answer = await self.shop.post("/auth/revoke", **fields, token=token)
@@ -393,12 +393,12 @@ async def kit(shop: RelyingParty, user: Account, factor: Authenticator, issuer: 
     await run_sql(pool, "update api_resource_clients set own_scopes = '{orders:read,orders:write}'")
     orders_api = await add_credential(pool, tenant.api, resource, tenant.org)
     kit = Kit(shop, user, factor, await add_robot(tenant, resource, issuer), orders_api, issuer, clock)
-    await kit.introspection_by_an_api_resource("unknown")  # so that the next use of the credential writes nothing
+    await kit.introspection_by_an_api_resource("unknown")  # so that the credential's next use writes nothing
     return kit
 
 
 async def add_robot(tenant: Tenant, resource: UUID, issuer: Issuer) -> Program:
-    """Add a service account with each kind of credential, and the scopes of an API resource."""
+    """Add a service account with every kind of credential, and an API resource's scopes."""
     account = await create(tenant)
     secret = (await try_add_credential(tenant, account)).json
     await try_add_credential(tenant, account, kind="key", public_key=client_key("EdDSA", "robot").jwk)
@@ -414,7 +414,7 @@ async def test_every_token_is_refused_in_the_place_of_every_other_one(kit: Kit) 
     tokens = {kind: await kind(kit) for kind in KINDS}
     findings = []
     for place, accepted in ACCEPTED.items():
-        async with unchanged(kit.shop.tenant.pool, ends_flow=place is Kit.asked):  # each begins a flow, and the oldest ends
+        async with unchanged(kit.shop.tenant.pool, ends_flow=place is Kit.asked):  # every request begins a flow, and the oldest flow ends
             for kind, token in tokens.items():
                 if kind not in accepted and await place(kit, token):
                     findings.append(f"{kind.__name__} as {place.__name__}")
@@ -434,7 +434,7 @@ async def test_every_token_is_accepted_in_its_own_place(kit: Kit) -> None:
 
 
 async def test_our_own_keys_as_those_of_a_client_make_no_token_of_ours_an_assertion(kit: Kit) -> None:
-    """The signature fits then, and `typ` is that of an assertion, or absent (RFC 7523 section 3)."""
+    """Then the signature fits, and `typ` is an assertion's type, or absent (RFC 7523 section 3)."""
     shop = kit.shop
     jwks = (await shop.api.get("/.well-known/jwks.json")).json
     answer = await shop.api.patch(f"{shop.tenant.path}/services/{shop.slug}", {"jwks": jwks}, token=shop.tenant.token("admin"))

@@ -82,7 +82,7 @@ async def test_the_trust_of_one_application_is_not_that_of_its_neighbor(shop: Re
 
 
 async def test_a_consent_covers_no_more_than_its_page_showed(shop: RelyingParty, user: Account) -> None:
-    """The answer belongs to the request of its flow, so that no field of the form widens it."""
+    """The answer belongs to its flow's request, so that no form field widens it."""
     await run_sql(shop.tenant.pool, "delete from consents")
     page = await shop.browser.open(path_of(shop))
     form = {**hidden_fields(page), "answer": "continue", "scope": EVERYTHING, "claims": CLAIMS}
@@ -116,7 +116,7 @@ async def test_offline_access_needs_a_page_or_a_memory_of_one(shop: RelyingParty
 async def test_a_hint_of_another_client_or_tenant_is_refused(
     shop: RelyingParty, evil: RelyingParty, till: RelyingParty, scope: str
 ) -> None:
-    """It says nothing about who is signed in, and no client can use the ID token of another one."""
+    """It says nothing about who is signed in, and no client can use another client's ID token."""
     hint = (await openid_tokens(shop))["id_token"]
     async with unchanged(shop.tenant.pool):
         for application in (evil, till):

@@ -88,7 +88,7 @@ async def test_a_sign_in_form_of_another_site_is_refused(shop: RelyingParty, use
 
 
 async def test_the_state_comes_back_as_it_was(shop: RelyingParty) -> None:
-    """So the application can tell its own request from that of an attacker, as it can with PKCE and the nonce."""
+    """So the application can tell its own request from an attacker's request, as it can with PKCE and the nonce."""
     for state in ("", "x" * 4096, "a&b=c#d?e/%20+\"'<>", "\N{SNOWMAN}"):
         fields = answer_fields(await shop.browser.open(path_of(shop, state=state)))
         assert fields.get("state", "") == state
@@ -120,7 +120,7 @@ async def test_a_sign_in_never_continues_at_another_site(shop: RelyingParty, use
 
 
 async def test_the_way_back_of_a_logout_is_only_that_of_its_own_application(shop: RelyingParty, evil: RelyingParty) -> None:
-    """The redirect URIs of sign-ins are none of logouts, and those of another application are none of this one."""
+    """Redirect URIs for sign-ins do not work for logouts, and another application's redirect URIs do not work for this application."""
     async with unchanged(shop.tenant.pool):
         for application, uri in (
             (shop, shop.redirect_uri),

@@ -1,6 +1,6 @@
-"""Attacks on bound tokens, one test for each subsection of RFC 9449 section 11 that applies to a server.
+"""Attacks on bound tokens, with a test per subsection in RFC 9449 section 11 that applies to a server.
 
-11.4 (untrusted code) and 11.10 (agility of hashes) ask nothing of a server: there is one hash, SHA-256.
+11.4 (untrusted code) and 11.10 (hash agility) ask nothing from a server: there is a single hash, SHA-256.
 """
 
 from dataclasses import replace
@@ -50,7 +50,7 @@ async def test_a_captured_request_cannot_be_replayed(victim: BoundClient, pool: 
 
 
 async def test_proofs_that_are_made_in_advance_are_useless(victim: BoundClient, clock: FakeClock) -> None:
-    """11.2. Who can use the key for a moment would need the nonces of the future."""
+    """11.2. An attacker who can use the key for a moment would need future nonces."""
     token = (await victim.tokens())["access_token"]
     later = clock.now() + timedelta(hours=1)
     prepared = [
@@ -72,7 +72,7 @@ async def test_no_request_gets_by_without_a_nonce(victim: BoundClient) -> None:
 
 
 async def test_other_tokens_that_the_key_has_signed_are_no_proofs(victim: BoundClient) -> None:
-    """11.5. An application may use one key for everything."""
+    """11.5. An application may use the same key for everything."""
     party, key = victim.party, victim.key
     await register(party, ClientKey("one", "ES256", key.private))
     own = [
@@ -107,7 +107,7 @@ async def test_only_strong_asymmetric_signatures_are_accepted(victim: BoundClien
 
 
 async def test_a_proof_for_one_request_opens_no_other_one(victim: BoundClient, pool: Pool) -> None:
-    """11.7. The method, the URL and the token are part of it; the body is not, and TLS protects that."""
+    """11.7. The proof covers the method, the URL and the token; it does not cover the body, which TLS protects."""
     token = (await victim.tokens())["access_token"]
     async with unchanged(pool):
         for method, path in (("PATCH", USER), ("GET", "/api/user/devices"), ("DELETE", f"{USER}/"), ("POST", "/auth/userinfo")):
@@ -132,7 +132,7 @@ async def test_a_stolen_access_token_is_useless_without_its_key(victim: BoundCli
 
 
 async def test_a_stolen_code_is_useless_without_the_key_of_its_request(till: RelyingParty, pool: Pool) -> None:
-    """11.9. Even with the verifier of PKCE, as for an attacker who sees the application's requests."""
+    """11.9. This holds even with the PKCE verifier, as for an attacker who sees the application's requests."""
     victim = BoundClient(till)
     await victim.learn_nonce()
     fields = {"client_id": str(till.client_id), "redirect_uri": till.redirect_uri, "scope": "openid", "response_type": "code", **PKCE}

@@ -25,7 +25,7 @@ from tests.support.direct import change_ports
 from tests.support.services import add_api_resource
 from tests.support.tenants import Tenant
 
-OTHER: Final = "urn:gatehouse:other"  # of another organization
+OTHER: Final = "urn:gatehouse:other"  # another organization's API
 
 __all__ = ["client", "server"]  # the fixtures
 
@@ -33,7 +33,7 @@ MARKUP: Final = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'{{9999
 
 
 async def test_a_document_cannot_claim_the_redirect_uri_of_another_client(client: ExternalParty, user: Account) -> None:
-    """The user agreed to the other client, so a code would go there without a question. A consent is to one client alone."""
+    """The user agreed to the other client, so a code would go there without a question. A consent covers a single client."""
     await client.code()
     twin = ExternalParty(client.tenant, client.browser, client.server, "", client.redirect_uri)
     twin.address = client.server.publish("/twin", "other.example", redirect_uris=[client.redirect_uri])
@@ -90,7 +90,7 @@ async def test_lookalike_hosts_are_shown_as_they_are(client: ExternalParty) -> N
 
 
 async def test_no_member_of_a_document_reaches_a_page_as_markup(client: ExternalParty, user: Account) -> None:
-    """Neither when the user is asked, nor when it is stored, on the pages of users and admins."""
+    """This holds when the user is asked and when the document is stored, on users' and admins' pages."""
     names = ("client_name", "client_uri", "logo_uri", "tos_uri", "policy_uri", "scope", "software_id")
     members: dict[str, Any] = dict.fromkeys(names, MARKUP)
     client.redirect_uri = f"com.example.app:/{quote(MARKUP)}"
@@ -135,7 +135,7 @@ async def test_markup_in_an_address_or_in_a_redirect_uri_stays_text(client: Exte
 
 
 async def test_a_flood_of_addresses_from_one_person_is_stopped(client: ExternalParty, clock: FakeClock) -> None:
-    """Ten new addresses in any 60 minutes. Known ones stay usable, and the page says how long to wait."""
+    """Ten new addresses in any 60 minutes. Known addresses stay usable, and the page says how long to wait."""
     addresses = [client.server.publish(f"/flood-{number}") for number in range(13)]
     assert (await client.open(client_id=addresses.pop())).status == 200
     clock.advance(timedelta(minutes=50))
@@ -152,7 +152,7 @@ async def test_a_flood_of_addresses_from_one_person_is_stopped(client: ExternalP
 async def test_a_flood_of_addresses_from_many_people_of_one_network_is_stopped(
     client: ExternalParty, app: QuartTrio, other_tenant: Tenant, clock: FakeClock
 ) -> None:
-    """The organization of the API gets 20 in any minute. Its API refuses further ones, and that of another organization does not."""
+    """The API's organization gets 20 in any minute. Its API refuses further addresses, and another organization's API does not."""
     await add_api_resource(other_tenant.pool, other_tenant.org, OTHER)
     await run_sql(client.tenant.pool, "update api_resources set host = null where canonical = %s", OTHER)
     await client.set_policy()
@@ -173,7 +173,7 @@ async def test_a_flood_of_addresses_from_many_people_of_one_network_is_stopped(
 
 
 async def test_a_client_that_users_agreed_to_is_not_new(client: ExternalParty, clock: FakeClock) -> None:
-    """Its document is fetched again each time that the cache has forgotten it, and no person is refused for that."""
+    """Its document is fetched again after the cache has forgotten it, and no person is refused for these fetches."""
     await client.code()
     for _ in range(12):
         clock.advance(timedelta(minutes=5))
@@ -184,7 +184,7 @@ async def test_a_client_that_users_agreed_to_is_not_new(client: ExternalParty, c
 async def test_one_person_cannot_use_up_the_limit_of_an_organization_by_a_failing_client(
     client: ExternalParty, app: QuartTrio, clock: FakeClock
 ) -> None:
-    """Neither does a stored client do this if each fetch of its document fails."""
+    """A stored client does not use it up either if fetching its document always fails."""
     await client.code()
     clock.advance(timedelta(minutes=6))
     client.server.answers["/client"] = Published(500)
@@ -218,7 +218,7 @@ async def test_a_refusal_charges_no_limit(client: ExternalParty, clock: FakeCloc
 
 
 async def test_several_processes_charge_a_person_once_for_a_new_client(client: ExternalParty, app: QuartTrio, clock: FakeClock) -> None:
-    """Each process has a cache of its own. The repeated fetches count as those of stored clients, for all three limits."""
+    """Every process has its own cache. Repeated fetches count like a stored client's fetches, for all three limits."""
     for _ in range(11):
         change_ports(app, client_documents=HttpClientDocuments(client.server.sender(), clock, app_context(app).ports.policy))
         assert (await client.open()).status == 200

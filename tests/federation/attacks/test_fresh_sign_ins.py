@@ -23,7 +23,7 @@ from tests.support.builders import EMAIL, PASSWORD, Answer, run_sql
 from tests.support.mfa import Authenticator
 
 ESSENTIAL_MFA: Final = '{"id_token": {"acr": {"essential": true, "value": "mfa"}}}'
-# The requests that ask for more than a session, and what each needs.
+# The requests that ask for more than a session, and what they need.
 ASKS: Final[dict[str, dict[str, str]]] = {
     "prompt=login": {"prompt": "login"},
     "max_age=0": {"max_age": "0"},
@@ -76,7 +76,7 @@ async def test_an_older_session_is_never_fresh(later: RelyingParty, changes: dic
 
 
 async def test_a_flow_counts_for_its_request_only(later: RelyingParty, clock: FakeClock, user: Account) -> None:
-    """An attacker begins flows, and after the victim has signed in, sends other requests, and other parameters with the flows."""
+    """An attacker begins flows, and after the victim has signed in, sends different requests, and the flows with changed parameters."""
     flows = [next_of(await later.browser.open(path_of(later, state=state, **ASKS["prompt=login"]))) for state in ("a", "b")]
     clock.advance(timedelta(minutes=1))
     await sign_in_browser(later, user, provider="password")
@@ -105,7 +105,7 @@ async def test_the_flow_of_another_client_proves_nothing(later: RelyingParty, ev
 
 
 async def test_the_flow_of_another_browser_leads_nowhere(later: RelyingParty, clock: FakeClock, user: Account) -> None:
-    """The browser that finishes must be the one that began: neither can an attacker use the victim's flow, nor the victim theirs."""
+    """The attacker cannot finish the victim's flow, nor the victim the attacker's flow."""
     attacker = FakeBrowser(later.browser._app)
     foreign = next_of(await attacker.open(path_of(later, prompt="login")))
     own = next_of(await later.browser.open(path_of(later, prompt="login")))
@@ -190,7 +190,7 @@ async def test_a_trusted_device_never_makes_mfa(trusting: RelyingParty) -> None:
 
 @pytest.mark.parametrize("by", ["claims", "setting"])
 async def test_no_other_parameter_lowers_a_required_second_factor(later: RelyingParty, by: str) -> None:
-    """The session has one factor, and is young enough for `max_age`."""
+    """The session has a single factor, and is young enough for `max_age`."""
     required = {"claims": ESSENTIAL_MFA} if by == "claims" else {}
     if by == "setting":
         await run_sql(later.tenant.pool, "update services set required_acr = 'mfa' where id = %s", later.service)
@@ -207,7 +207,7 @@ async def test_no_other_parameter_lowers_a_required_second_factor(later: Relying
 
 
 async def test_a_step_up_takes_no_older_second_factor(later: RelyingParty, factor: Authenticator, clock: FakeClock) -> None:
-    """A session with both factors is old: with max_age, both are shown again, and a wrong code leaves everything as it was."""
+    """A session with two factors is old: with max_age, the two factors are shown again, and a wrong code leaves everything as it was."""
     later.browser.cookies.clear()
     await later.browser.sign_in_with(factor)
     clock.advance(timedelta(minutes=10))
@@ -222,7 +222,7 @@ async def test_a_step_up_takes_no_older_second_factor(later: RelyingParty, facto
 
 
 async def test_the_claims_of_one_session_do_not_grow_with_a_later_one(later: RelyingParty, factor: Authenticator, clock: FakeClock) -> None:
-    """The tokens of a session with one factor stay so, when the user signs in with both."""
+    """Tokens from a session with a single factor stay the same when the user signs in with two factors."""
     tokens = (await later.exchange((await authorize(later))["code"])).json
     later.browser.cookies.clear()
     await FakeBrowser(later.browser._app).sign_in_with(factor)
@@ -255,7 +255,7 @@ def provider_sign_in(shop: RelyingParty, provider: FakeProvider) -> ProviderSign
 async def test_a_silent_sign_in_at_an_identity_provider_is_not_fresh(
     later: RelyingParty, provider_sign_in: ProviderSignIn, user: Account, clock: FakeClock, asks: str
 ) -> None:
-    """Any person at the browser can start one, with the session that the user has at the provider."""
+    """Any person at the browser can start such a sign-in, with the user's session at the provider."""
     row = (user.id, user.id, provider_sign_in.name, provider_sign_in.provider.address, provider_sign_in.provider.person.subject)
     columns = "id, user_id, provider, issuer, provider_user_id, linked_at"
     await run_sql(later.tenant.pool, f"insert into identities ({columns}) values (%s, %s, %s, %s, %s, now())", *row)  # noqa: S608

@@ -12,7 +12,7 @@ from tests.support.builders import BASE_URL, Answer, run_sql
 from tests.support.connections.proofs import older_sessions
 
 ESSENTIAL_GOLD: Final = '{"id_token": {"acr": {"essential": true, "value": "gold"}}}'
-# Requests and the error that each leads to. None is a code.
+# Requests and the errors to which they lead. None is a code.
 ANSWERS: Final[dict[str | None, dict[str, str | None]]] = {
     None: {},
     "invalid_request": {"prompt": "none login"},
@@ -26,7 +26,7 @@ ANSWERS: Final[dict[str | None, dict[str, str | None]]] = {
 
 
 def fields_of(answer: Answer, mode: str) -> dict[str, str]:
-    """Return the parameters of an answer, which must be where the response mode says, and nowhere else."""
+    """Return the parameters in an answer, which must be where the response mode says, and nowhere else."""
     if mode == "form_post":
         assert (answer.status, answer.headers.get("Location")) == (200, None)
         return hidden_fields(answer)
@@ -38,7 +38,7 @@ def fields_of(answer: Answer, mode: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("mode", ["query", "fragment", "form_post"])
 async def test_every_answer_names_the_issuer_and_the_request(shop: RelyingParty, mode: str) -> None:
-    """So a client that talks to several issuers sends a code to the right one, and stops at the error of a wrong one."""
+    """So a client that talks to several issuers sends a code to the right issuer, and stops at a wrong issuer's error."""
     issuer = (await shop.api.get("/.well-known/openid-configuration")).json["issuer"]
     findings = []
     for error, changes in ANSWERS.items():
@@ -82,7 +82,7 @@ async def test_the_page_that_posts_an_answer_runs_no_script_of_the_request(shop:
 
 
 async def test_all_applications_of_all_organizations_have_one_issuer(shop: RelyingParty, evil: RelyingParty, user: Account) -> None:
-    """So an organization cannot pretend to be the issuer of another one: there is no second one (docs/adr/0029)."""
+    """There is no second issuer (docs/adr/0029), so an organization cannot pretend to be another organization's issuer."""
     tokens = [await openid_tokens(application) for application in (shop, evil)]
     keys = await shop.api.get("/.well-known/jwks.json")
     assert len(keys.json["keys"]) == 1

@@ -1,4 +1,4 @@
-"""Leaks of pages: referrers, the history, frames, scripts, and repeated forms (RFC 9700 sections 4.2, 4.3, 4.12, 4.16 and 4.17)."""
+"""Leaks from pages: referrers, the history, frames, scripts, and repeated forms (RFC 9700 sections 4.2, 4.3, 4.12, 4.16 and 4.17)."""
 
 import re
 from typing import Final
@@ -53,7 +53,7 @@ async def answers_of_the_flow(shop: RelyingParty) -> dict[str, Answer]:
 
 
 def fields_of(path: str) -> dict[str, str]:
-    """Return the parameters in the query of a path."""
+    """Return the parameters in a path's query."""
     return dict(parse_qsl(path.partition("?")[2]))
 
 

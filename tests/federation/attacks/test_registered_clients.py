@@ -23,7 +23,7 @@ from tests.support.tenants import Tenant
 
 __all__ = ["client", "open_client", "registered", "server"]  # the fixtures
 
-OTHER: Final = "urn:gatehouse:other"  # of another organization
+OTHER: Final = "urn:gatehouse:other"  # another organization's API
 MARKUP: Final = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'{{7*7}}"
 METADATA: Final = {"client_name": "Assistant", "redirect_uris": ["https://client.example/callback"]}
 
@@ -117,7 +117,7 @@ async def test_a_resource_of_another_organization_decides_for_itself(registered:
 
 
 async def test_two_registrations_with_the_same_metadata_are_two_clients(registered: ExternalParty) -> None:
-    """A code or token of the first one is none of the second, and the user agrees to each."""
+    """The second client cannot use the first client's code or token, and the user agrees to every client."""
     first, code = registered.address, await registered.code()
     await registered.become_registered()
     assert registered.address != first

@@ -28,7 +28,7 @@ async def test_a_flood_of_registrations_from_one_address_is_stopped_and_leaves_n
 
 
 async def test_one_person_brings_ten_new_clients(open_client: ExternalParty) -> None:
-    """A consent stores a client, so other limits than those of the address count, too."""
+    """A consent stores a client, so limits beside the address limit count, too."""
     await open_client.set_policy(registration=True)
     statuses = []
     for number in range(11):
@@ -40,7 +40,7 @@ async def test_one_person_brings_ten_new_clients(open_client: ExternalParty) -> 
 
 
 async def test_many_clients_share_the_limit_of_their_address(registered: ExternalParty) -> None:
-    """A client that costs nothing has no limit of its own."""
+    """A client that costs nothing has no limit for itself."""
     tokens, first = await registered.tokens(), registered.address
     await registered.become_registered()
     answers = [await registered.refresh({"refresh_token": f"unknown {number}"}) for number in range(22)]

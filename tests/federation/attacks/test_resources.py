@@ -1,7 +1,7 @@
-"""Tokens that another API accepts: requests for the API of another organization, and for other scopes (RFC 8707 section 3).
+"""Tokens that another API accepts: requests for another organization's API, and for different scopes (RFC 8707 section 3).
 
-An API trusts a token if its audience is the identifier of the API, character by character. So no other
-application may get a token with this audience, and no similar identifier may give one.
+An API trusts a token if its audience is the API's identifier, character by character. So only the API's applications
+may get a token with this audience, and no similar identifier may give such a token.
 """
 
 from typing import Any, Final
@@ -21,7 +21,7 @@ from tests.support.tenants import Tenant
 
 VICTIM: Final = "https://api.example.com/v1"
 OWN: Final = "https://api.evil.example/v1"
-# What the attacker's application asks for. None of them is its own API.
+# What the attacker's application asks for. The list does not contain its own API.
 TARGETS: Final = {
     "the victim's API": VICTIM,
     "another spelling of it": "HTTPS://API.EXAMPLE.COM:443/v1",
@@ -62,7 +62,7 @@ def error(answer: Answer) -> str:
 
 @pytest.fixture
 async def victim(acme: Tenant, shop: RelyingParty) -> str:
-    """The identifier of the API of the honest organization, which has another one with a URN."""
+    """The identifier of the honest organization's API; the organization has a second API with a URN."""
     await verify_domain(acme.pool, acme.org)
     await add_api_resource(acme.pool, acme.org, f"urn:gatehouse:{acme.org}:orders", services=(shop.service,))
     await add_api_resource(acme.pool, acme.org, VICTIM, services=(shop.service,), scopes={"read": "Read", "secret": "See secrets"})
@@ -71,7 +71,7 @@ async def victim(acme: Tenant, shop: RelyingParty) -> str:
 
 @pytest.fixture
 async def attacker(victim: str, other_tenant: Tenant, evil: RelyingParty) -> RelyingParty:
-    """The attacker's application, which may ask for an API of the attacker. The victim is signed in in the browser."""
+    """The attacker's application, which may ask for the attacker's API. The victim is signed in in the browser."""
     assert victim != OWN
     await verify_domain(other_tenant.pool, other_tenant.org, "evil.example")
     await add_api_resource(other_tenant.pool, other_tenant.org, OWN, services=(evil.service,), scopes={"read": "Read"})
@@ -139,7 +139,7 @@ async def test_no_token_request_changes_the_api(attacker: RelyingParty, acme: Te
 
 
 async def test_a_scope_belongs_to_its_api(attacker: RelyingParty, shop: RelyingParty) -> None:
-    """`secret` is a scope of the victim's API, and `orders:read` of its other one."""
+    """`secret` is a scope at the victim's API, and `orders:read` at its second API."""
     assert error(await attacker.browser.open(path(attacker, OWN, "secret"))) == "invalid_scope"
     assert error(await shop.browser.open(path(shop, VICTIM, "orders:read"))) == "invalid_scope"
     both = await tokens_for(shop, VICTIM, "read orders:read secret")
@@ -153,7 +153,7 @@ async def test_another_application_of_the_organization_needs_to_be_listed(victim
     context = await service_context(acme.pool, service)
     blog = RelyingParty(acme, shop.browser, service, "blog", context.client_id, "https://blog.example.com/callback", shop.secret)
     assert error(await blog.browser.open(path(blog, victim))) == "invalid_target"
-    # A code and a refresh token of the listed application are of no use to it.
+    # The listed application's code and refresh token are of no use to the attacker's application.
     code, tokens = await code_for(shop, victim), await tokens_for(shop, victim)
     assert error(await blog.exchange(code, redirect_uri=shop.redirect_uri)) == "invalid_grant"
     assert error(await blog.refresh(tokens["refresh_token"])) == "invalid_grant"

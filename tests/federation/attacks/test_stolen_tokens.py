@@ -22,7 +22,7 @@ def decoded(token: str) -> dict[str, Any]:
 
 
 async def test_a_token_is_for_one_audience_which_others_can_check(shop: RelyingParty) -> None:
-    """A resource server that gets a token for another one cannot use it here, nor anywhere else (section 4.10.2)."""
+    """A resource server that gets a token for a different audience cannot use it here, nor anywhere else (section 4.10.2)."""
     at_userinfo = (await openid_tokens(shop))["access_token"]
     at_the_api = (await openid_tokens(shop, resource=f"{BASE_URL}/api"))["access_token"]
     without = (await shop.tokens())["access_token"]
@@ -58,7 +58,7 @@ async def test_a_token_of_an_application_manages_nothing(shop: RelyingParty, use
 
 
 async def test_a_refresh_token_is_bound_to_its_client(shop: RelyingParty, till: RelyingParty, evil: RelyingParty) -> None:
-    """None of the thieves uses it up or ends it."""
+    """No thief uses it up or ends it."""
     for owner in (shop, till):
         token = (await openid_tokens(owner))["refresh_token"]
         async with unchanged(shop.tenant.pool):
@@ -95,7 +95,7 @@ async def test_a_refresh_cannot_change_the_resource(shop: RelyingParty) -> None:
 
 
 async def test_a_stolen_refresh_token_ends_with_its_second_use(till: RelyingParty, clock: FakeClock) -> None:
-    """Of a public client: the thief and the user cannot both go on (section 4.14.2)."""
+    """It belongs to a public client: the thief and the user cannot both go on (section 4.14.2)."""
     stolen = (await openid_tokens(till))["refresh_token"]
     by_thief = (await till.refresh(stolen)).json
     clock.advance(timedelta(seconds=11))  # after the time in which two tabs may race
@@ -111,7 +111,7 @@ async def test_of_many_thieves_one_gets_tokens(till: RelyingParty) -> None:
 
 
 async def test_a_client_is_never_taken_for_a_person(shop: RelyingParty, user: Account) -> None:
-    """Client ids are random, and tokens of programs have a `token_use` of their own (section 4.15)."""
+    """Client ids are random, and programs' tokens have their own `token_use` (section 4.15)."""
     async with unchanged(shop.tenant.pool):
         fields = {"grant_type": "client_credentials", "scope": "openid", **credentials(shop)}
         assert (await shop.post("/auth/token", **fields)).json["error"] == "invalid_target", "an application gets none for our API"

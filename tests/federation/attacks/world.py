@@ -10,7 +10,7 @@ from tests.proof.access.state import UNWATCHED
 from tests.support.builders import Answer, run_sql
 
 Rows = frozenset[tuple[str, str]]
-# Every page can send a browser to a request of an application, which begins a flow. It proves nothing.
+# Every page can send a browser to an application's request, which begins a flow. It proves nothing.
 BEGUN, CLOSED = "sign_in_flows that wait for a sign-in", "sign_in_flows that ended without one"
 FLOWS = f"""
     select case when user_id is not null then 'sign_in_flows' when closed_at is null then '{BEGUN}' else '{CLOSED}' end, t::text
@@ -18,7 +18,7 @@ FLOWS = f"""
 
 
 async def rows(pool: Pool) -> Rows:
-    """Return all watched rows, each with its table."""
+    """Return all watched rows, with their tables."""
     tables = [
         name
         for (name,) in await run_sql(
@@ -34,7 +34,7 @@ async def rows(pool: Pool) -> Rows:
         for table in sorted(tables)
         if table not in UNWATCHED | {"sign_in_flows", "login_events"}
     ]
-    # The log of failed sign-ins has the attack.
+    # The log with failed sign-ins has the attack.
     selects.append(sql.SQL("select 'login_events', t::text from login_events t where t.success").format())
     async with pool.connection() as connection:
         cursor = await connection.execute(sql.SQL(" union all ").join([*selects, sql.SQL(FLOWS)]))

@@ -20,11 +20,11 @@ from tests.support.builders import BASE_URL, Answer
 
 CONFIGURATION, USERINFO, JWKS = "/.well-known/openid-configuration", "/auth/userinfo", "/.well-known/jwks.json"
 ERROR_PARAMETERS: Final = {"error", "error_description", "error_uri", "state", "iss"}
-# Errors of a request with prompt=none (OpenID Connect Core section 3.1.2.6).
+# Errors for a request with prompt=none (OpenID Connect Core section 3.1.2.6).
 NEEDS_USER: Final = {"interaction_required", "login_required", "account_selection_required", "consent_required"}
 # The claims that an ID token can have without a scope that gives them.
 PROTOCOL_CLAIMS: Final = {"iss", "sub", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "azp", "at_hash", "sid", "nbf", "jti"}
-# The claims of the standard scopes (OpenID Connect Core section 5.4).
+# The claims for the standard scopes (OpenID Connect Core section 5.4).
 PROFILE_CLAIMS: Final = frozenset(
     {
         *("name", "family_name", "given_name", "middle_name", "nickname", "preferred_username", "profile", "picture"),
@@ -39,7 +39,7 @@ _DESCRIPTION: Final = re.compile(r"[\x20-\x21\x23-\x5B\x5D-\x7E]*")  # RFC 6749 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The tokens after a sign-in. `claims` are those of the ID token."""
+    """The tokens after a sign-in. `claims` are the ID token's claims."""
 
     visit: Visit
     code: str
@@ -56,15 +56,15 @@ class Client:
     mode: ResponseMode
     scope: str = "openid"
     reverses_parameters: bool = False
-    state: str = ""  # of the last request
-    nonce: str | None = None  # of the last request
+    state: str = ""  # the last request's
+    nonce: str | None = None  # the last request's
 
     @property
     def id(self) -> str:
         return str(self.party.client_id)
 
     def parameters(self, **changes: str | None) -> dict[str, str]:
-        """Return the parameters of a new request, in the order of the suite. Omit parameters with the value None."""
+        """Return a new request's parameters, in the suite's order. Omit parameters with the value None."""
         fields: dict[str, str | None] = {
             "client_id": self.id,
             "redirect_uri": self.party.redirect_uri,
@@ -87,7 +87,7 @@ class Client:
     # The authorization endpoint's answer
 
     def parameters_of(self, visit: Visit) -> dict[str, str]:
-        """Return the parameters of the answer, which arrive in the requested way and name the state and the issuer."""
+        """Return the answer's parameters, which arrive in the requested way and name the state and the issuer."""
         assert visit.page is None, visit.page
         assert visit.address == self.party.redirect_uri
         if self.mode is ResponseMode.FORM_POST:
@@ -106,7 +106,7 @@ class Client:
         return answer["code"]
 
     def error_of(self, visit: Visit) -> str:
-        """Return the error, after the checks that the suite makes of each error from the authorization endpoint."""
+        """Return the error, after the suite's checks for errors from the authorization endpoint."""
         answer = self.parameters_of(visit)
         assert answer.keys() <= ERROR_PARAMETERS
         assert _DESCRIPTION.fullmatch(answer["error_description"])
@@ -139,7 +139,7 @@ class Client:
         return await self.party.post(TOKEN, basic(self.id, self.party.secret), **fields)
 
     async def read_id_token(self, tokens: dict[str, Any]) -> dict[str, Any]:
-        """Return the claims of the ID token, after the checks of OpenID Connect Core section 3.1.3.7."""
+        """Return the ID token's claims, after the checks in OpenID Connect Core section 3.1.3.7."""
         claims = await self.verify(tokens["id_token"])
         now = self.party.tenant.ports.clock.now()
         assert (claims["iss"], claims["aud"], claims.get("nonce")) == (BASE_URL, self.id, self.nonce)
@@ -153,7 +153,7 @@ class Client:
         return claims
 
     async def verify(self, token: str) -> dict[str, Any]:
-        """Return the claims of a token that is signed with RS256 by a published key. Checks no times: the clock is not the real one."""
+        """Return the claims in a token that is signed with RS256 by a published key. Checks no times: the clock is not the real one."""
         header = jwt.get_unverified_header(token)
         assert header["alg"] == "RS256"
         keys = (await self.party.api.get(JWKS)).json["keys"]
@@ -175,7 +175,7 @@ class Client:
 
 
 def read_tokens(answer: Answer) -> dict[str, Any]:
-    """Return the tokens in a response of the token endpoint (RFC 6749 section 5.1)."""
+    """Return the tokens in a response from the token endpoint (RFC 6749 section 5.1)."""
     assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json"), answer.text
     assert (answer.headers["Cache-Control"], answer.headers["Pragma"]) == ("no-store", "no-cache")
     tokens: dict[str, Any] = answer.json
@@ -185,7 +185,7 @@ def read_tokens(answer: Answer) -> dict[str, Any]:
 
 
 def read_token_error(answer: Answer) -> str:
-    """Return the error in a response of the token endpoint (RFC 6749 section 5.2)."""
+    """Return the error in a response from the token endpoint (RFC 6749 section 5.2)."""
     assert (answer.status, answer.headers["Content-Type"]) == (400, "application/json"), answer.text
     assert _DESCRIPTION.fullmatch(answer.json["error_description"])
     error: str = answer.json["error"]
@@ -193,7 +193,7 @@ def read_token_error(answer: Answer) -> str:
 
 
 def read_userinfo(answer: Answer) -> dict[str, Any]:
-    """Return the claims in a response of the userinfo endpoint, after the checks of their types (OpenID Connect Core section 5.1)."""
+    """Return the claims in a userinfo response, after checking their types (OpenID Connect Core section 5.1)."""
     assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json"), answer.text
     claims: dict[str, Any] = answer.json
     assert claims["sub"]
@@ -205,5 +205,5 @@ def read_userinfo(answer: Answer) -> dict[str, Any]:
 
 
 def entropy(text: str) -> float:
-    """Return the Shannon entropy of a text in bits, as an estimate of how hard it is to guess."""
+    """Return a text's Shannon entropy in bits, to estimate how hard it is to guess."""
     return -sum(count * log2(count / len(text)) for count in Counter(text).values())

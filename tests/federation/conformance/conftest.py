@@ -1,4 +1,4 @@
-"""The person of the tests, and the application that they sign in to."""
+"""The person in the tests, and the application that they sign in to."""
 
 import pytest
 
@@ -23,14 +23,14 @@ async def person(browser: FakeBrowser, user: Account, ports: Ports) -> Person:
 
 @pytest.fixture(params=[ResponseMode.QUERY, ResponseMode.FORM_POST])
 def mode(request: pytest.FixtureRequest) -> ResponseMode:
-    """The response mode of the plan. Basic OP uses the default, Form Post Basic OP the other one."""
+    """The plan's response mode. Basic OP uses the default, and Form Post Basic OP uses `form_post`."""
     mode: ResponseMode = request.param
     return mode
 
 
 @pytest.fixture
 async def client(acme: Tenant, person: Person, mode: ResponseMode) -> Client:
-    """An application of which the ID tokens have no user claims, as for the suite (OpenID Connect Core section 5.4)."""
+    """An application with ID tokens without user claims, as for the suite (OpenID Connect Core section 5.4)."""
     return await add_client(acme, person, mode, "first")
 
 

@@ -30,13 +30,13 @@ class SignedIn:
         assert await self.client.is_signed_out()
 
     async def check_error_page(self, visit: Visit) -> None:
-        """Check that a page of ours says why the request is refused, and that the user stays signed in."""
+        """Check that our page says why the request is refused, and that the user stays signed in."""
         assert visit.page is not None
         assert (visit.page.status, "post_logout_redirect_uri" in visit.page.text) == (400, True)
         assert not await self.client.is_signed_out()
 
     async def check_question(self, visit: Visit) -> Answer:
-        """Check that a page of ours asks the user, and agree. Return the page that follows: the application is not called."""
+        """Check that our page asks the user, and agree. Return the page that follows: the application is not called."""
         assert visit.page is not None
         assert (visit.page.status, "<h1>Sign out of " in visit.page.text) == (200, True)
         assert not await self.client.is_signed_out()

@@ -1,4 +1,4 @@
-"""The modules of the OpenID Foundation's test plans that apply to statically registered clients."""
+"""The modules in the OpenID Foundation's test plans that apply to statically registered clients."""
 
 from typing import Final
 

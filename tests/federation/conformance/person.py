@@ -1,4 +1,4 @@
-"""The person in the tests of the plans: follows redirects, signs in and agrees, as the suite's browser does."""
+"""The person in the plan tests: follows redirects, signs in and agrees, as the suite's browser does."""
 
 import re
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ _LONGEST_VISIT: Final = 10  # responses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """The pages that the person answered, and the end of the visit: a request to the application, or a page of ours."""
+    """The pages that the person answered, and how the visit ends: with a request to the application, or on our page."""
 
     sign_in_pages: tuple[str, ...]
     consent_pages: int
-    page: Answer | None  # the page of ours that is shown at the end
+    page: Answer | None  # our page that is shown at the end
     address: str = ""  # where the application got the request, without the query
     method: str = ""
     query: dict[str, str] | None = None
@@ -31,7 +31,7 @@ class Visit:
 
 
 class Person:
-    """The person with the account of `EMAIL`, at a browser."""
+    """The person with the account `EMAIL`, at a browser."""
 
     def __init__(self, browser: FakeBrowser) -> None:
         self.browser = browser
@@ -47,7 +47,7 @@ class Person:
         return await self._answer(answer)
 
     async def agree(self, page: Answer) -> Visit:
-        """Press the first button of a page that asks a question."""
+        """Press the first button on a page that asks a question."""
         return await self._answer(await self._agree(page))
 
     async def _agree(self, page: Answer) -> Answer:
@@ -82,7 +82,7 @@ class Person:
 
 
 def _submitted_by_script(page: Answer, visit: Visit) -> Visit:
-    """Return the request of the form that the page submits (OAuth 2.0 Form Post Response Mode section 2)."""
+    """Return the request from the form that the page submits (OAuth 2.0 Form Post Response Mode section 2)."""
     address, _, query = _action(page).partition("?")
     assert "enctype" not in page.text, "the default is application/x-www-form-urlencoded"
     assert 'document.getElementById("answer").submit()' in page.text
@@ -100,7 +100,7 @@ def _submitted_by_script(page: Answer, visit: Visit) -> Visit:
 
 
 def _action(page: Answer) -> str:
-    """Return the target of the first form."""
+    """Return the first form's target."""
     match = re.search(r'<form[^>]* method="post" action="([^"]+)"', page.text)
     assert match, page.text
     return unescape(match[1])

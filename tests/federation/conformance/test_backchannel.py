@@ -1,4 +1,4 @@
-"""Back-Channel Logout OP: logout tokens to the applications of a user who is signed out."""
+"""Back-Channel Logout OP: logout tokens to the applications when a user is signed out."""
 
 from collections.abc import AsyncIterator
 from urllib.parse import parse_qsl
@@ -54,9 +54,9 @@ async def test_oidcc_backchannel_logout_discovery_endpoint_verification(api: Api
 
 @pytest.mark.slow
 async def test_oidcc_backchannel_rp_initiated_logout(signed_in: SignedIn, receiver: Receiver, ports: Ports) -> None:
-    """After a sign-out, the application gets one valid logout token of its session, and the user returns and is signed out.
+    """After a sign-out, the application gets a single valid logout token for its session, and the user returns and is signed out.
 
-    The token has `iss`, `aud`, `iat`, `jti` and `events` (section 2.4), `sub` and `sid` of the ID token, and no nonce.
+    The token has `iss`, `aud`, `iat`, `jti` and `events` (section 2.4), the ID token's `sub` and `sid`, and no nonce.
     """
     await signed_in.check_returned(await signed_in.request_logout(), {"state": STATE})
     async with run_actors(logout_notifier, ports):

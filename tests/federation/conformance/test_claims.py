@@ -30,13 +30,13 @@ async def test_oidcc_scope_email(client: Client) -> None:
 
 
 async def test_oidcc_alternate_happy_flow(client: Client) -> None:
-    """The order of scopes and of parameters does not matter."""
+    """The order of scopes and parameters does not matter."""
     client.scope, client.reverses_parameters = "email openid", True
     await check_email(client)
 
 
 async def check_without_scopes(client: Client, *names: str) -> None:
-    """Sign in with scopes that give no claims here: they are ignored and left out of the granted ones."""
+    """Sign in with scopes that give no claims here: they are ignored, and the granted scopes do not contain them."""
     supported = (await client.configuration())["scopes_supported"]
     assert set(names).isdisjoint(supported)
     granted = [scope for scope in supported if scope in client.scope.split(" ")]
@@ -47,19 +47,19 @@ async def check_without_scopes(client: Client, *names: str) -> None:
 
 
 async def test_oidcc_scope_address(client: Client) -> None:
-    """The scope `address` is not among the supported ones, so the suite skips this module. A request with it succeeds."""
+    """The scope `address` is not supported, so the suite skips this module. A request with it succeeds."""
     client.scope = "openid address"
     await check_without_scopes(client, "address")
 
 
 async def test_oidcc_scope_phone(client: Client) -> None:
-    """The scope `phone` is not among the supported ones, so the suite skips this module. A request with it succeeds."""
+    """The scope `phone` is not supported, so the suite skips this module. A request with it succeeds."""
     client.scope = "openid phone"
     await check_without_scopes(client, "phone")
 
 
 async def test_oidcc_scope_all(client: Client) -> None:
-    """Two of the standard scopes are not supported, so the suite skips this module. The other ones are granted."""
+    """Two standard scopes are not supported, so the suite skips this module. The remaining scopes are granted."""
     client.scope = "openid address email phone profile"
     await check_without_scopes(client, "address", "phone")
 

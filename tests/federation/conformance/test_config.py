@@ -1,4 +1,4 @@
-"""Config OP: the metadata of the provider."""
+"""Config OP: the provider's metadata."""
 
 import re
 from typing import Any, Final
@@ -22,14 +22,14 @@ SECRET_PARTS: Final = {"d", "p", "q", "dp", "dq", "qi", "oth", "k"}
 
 
 def check_endpoints(metadata: dict[str, Any]) -> None:
-    """Check that each endpoint in the metadata is an https URL of the issuer."""
+    """Check that every endpoint in the metadata is an https URL at the issuer."""
     addresses = {name: value for name, value in metadata.items() if name.endswith(("_endpoint", "_uri"))}
     assert {name for name, value in addresses.items() if not value.startswith(f"{ISSUER}/")} == set()
 
 
 @pytest.mark.parametrize("edge", [{"base_url": ISSUER}], indirect=True)
 async def test_oidcc_discovery_endpoint_verification(api: Api) -> None:
-    """The metadata is JSON at the address of the issuer, has https endpoints, correct types and values, and public keys."""
+    """The metadata is JSON at the issuer's address, has https endpoints, correct types and values, and public keys."""
     answer = await api.get(CONFIGURATION)
     assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
     metadata = answer.json

@@ -27,7 +27,7 @@ async def test_oidcc_response_type_missing(client: Client) -> None:
 
 
 async def test_oidcc_userinfo_get(client: Client) -> None:
-    """The userinfo endpoint answers GET with JSON: `sub` is that of the ID token."""
+    """The userinfo endpoint answers GET with JSON that has the ID token's `sub`."""
     grant = await client.sign_in()
     claims = read_userinfo(await client.party.api.get(USERINFO, token=grant.tokens["access_token"]))
     assert claims["sub"] == grant.claims["sub"]
@@ -55,7 +55,7 @@ async def test_oidcc_ensure_request_without_nonce_succeeds_for_code_flow(client:
 
 
 async def test_oidcc_ensure_registered_redirect_uri(client: Client) -> None:
-    """A redirect URI that is not registered ends at an error page of ours."""
+    """A redirect URI that is not registered ends at our error page."""
     visit = await client.open(redirect_uri=f"{client.party.redirect_uri}/{new_secret()}")
     assert visit.page is not None
     assert (visit.page.status, "redirect URI is not registered" in visit.page.text) == (400, True)
@@ -95,7 +95,7 @@ async def test_oidcc_unsigned_request_object_supported_correctly_or_rejected_as_
 
 
 async def test_oidcc_ensure_request_object_with_redirect_uri(client: Client) -> None:
-    """A registered redirect URI in a request object does not replace one that is not registered: we show an error page."""
+    """A registered redirect URI in a request object does not replace an unregistered redirect URI: we show an error page."""
     request = client.parameters()
     outside = {name: request[name] for name in ("client_id", "response_type", "scope")}
     sent = {**outside, "redirect_uri": f"{client.party.redirect_uri}_invalid", "request": unsigned(request)}

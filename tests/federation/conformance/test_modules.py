@@ -1,4 +1,4 @@
-"""Each module of the plans has a test, and the page of the verdicts lists the same modules."""
+"""All modules in the plans have a test, and the page with the verdicts lists the same modules."""
 
 import inspect
 import pkgutil
@@ -14,7 +14,7 @@ from tests.federation.conformance.modules import PLANS
 
 PAGE: Final = Path(__file__).parents[3] / "docs/reference/conformance.md"
 VERDICTS: Final = {"PASSED", "REVIEW", "SKIPPED", "WARNING", "FAILED", "not run"}
-_SHARED: Final = ("Basic OP", "Form Post Basic OP")  # one table for both
+_SHARED: Final = ("Basic OP", "Form Post Basic OP")  # the two plans share a table
 
 
 def _test_modules() -> list[ModuleType]:
@@ -23,7 +23,7 @@ def _test_modules() -> list[ModuleType]:
 
 
 def _tests() -> dict[str, Callable[..., object]]:
-    """Return the tests with the name of a module, by that name."""
+    """Return the tests with a module's name, by this name."""
     functions = [function for module in _test_modules() for function in inspect.getmembers(module, inspect.isfunction)]
     return {name.removeprefix("test_").replace("_", "-"): test for name, test in functions if name.startswith("test_oidcc_")}
 
@@ -45,7 +45,7 @@ def test_the_modules_of_two_plans_are_tested_in_both_response_modes() -> None:
 
 
 def test_the_page_shows_the_verdicts_of_all_modules() -> None:
-    """The verdicts of the suite are filled in by hand after a run. The modules are those of the plans."""
+    """The suite's verdicts are filled in by hand after a run. The modules come from the plans."""
     rows = {plan: _rows(plan) for plan in PLANS if plan not in _SHARED}
     rows |= dict.fromkeys(_SHARED, _rows(" and ".join(_SHARED)))
     assert {plan: tuple(row[0] for row in rows[plan]) for plan in PLANS} == PLANS
@@ -57,7 +57,7 @@ def test_the_page_shows_the_verdicts_of_all_modules() -> None:
 
 
 def _rows(title: str) -> list[list[str]]:
-    """Return the rows of the table in a section: the module and the verdicts."""
+    """Return the rows in a section's table: the module and the verdicts."""
     lines = [line for line in _sections()[title].splitlines() if line.startswith("| `")]
     return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
 

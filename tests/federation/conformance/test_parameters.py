@@ -8,7 +8,7 @@ from tests.support.builders import EMAIL
 
 
 def check_same_sign_in(first: Grant, second: Grant) -> None:
-    """Check that the user answered no page the second time, and that both ID tokens are of the same sign-in."""
+    """Check that the user answered no page the second time, and that the two ID tokens have the same sign-in."""
     assert (len(first.visit.sign_in_pages), second.visit.questions) == (1, 0)
     assert (second.claims["sub"], second.claims["auth_time"]) == (first.claims["sub"], first.claims["auth_time"])
 
@@ -44,21 +44,21 @@ async def test_oidcc_prompt_login(client: Client, clock: FakeClock) -> None:
 
 
 async def test_oidcc_prompt_none_not_logged_in(client: Client) -> None:
-    """With prompt=none and no session, the application gets an error and its state of 128 characters, and the user sees no page."""
+    """With prompt=none and no session, the application gets an error and its 128-character state, and the user sees no page."""
     visit = await client.open(prompt="none", state="s" * 128)
     assert client.error_of(visit) in NEEDS_USER
     assert visit.questions == 0
 
 
 async def test_oidcc_prompt_none_logged_in(client: Client, clock: FakeClock) -> None:
-    """With prompt=none and a session, the application gets a code of the same sign-in, and the user sees no page."""
+    """With prompt=none and a session, the application gets a code for the same sign-in, and the user sees no page."""
     first = await client.sign_in()
     clock.advance(timedelta(seconds=1))
     check_same_sign_in(first, await client.sign_in(prompt="none"))
 
 
 async def test_oidcc_max_age_1(client: Client, clock: FakeClock) -> None:
-    """With max_age=1, a user who signed in two seconds ago signs in again, and auth_time is that of now."""
+    """With max_age=1, a user who signed in two seconds ago signs in again, and auth_time is the new sign-in's time."""
     first = await client.sign_in()
     clock.advance(timedelta(seconds=2))
     second = await client.sign_in(max_age="1")
@@ -79,7 +79,7 @@ async def test_oidcc_ensure_request_with_unknown_parameter_succeeds(client: Clie
 
 
 async def test_oidcc_id_token_hint(client: Client, clock: FakeClock) -> None:
-    """With prompt=none and an ID token of the signed-in user as id_token_hint, the application gets a code of the same sign-in."""
+    """With prompt=none and the signed-in user's ID token as id_token_hint, the application gets a code for the same sign-in."""
     first = await client.sign_in()
     clock.advance(timedelta(seconds=1))
     check_same_sign_in(first, await client.sign_in(prompt="none", id_token_hint=first.tokens["id_token"]))
@@ -106,7 +106,7 @@ async def test_oidcc_claims_locales(client: Client) -> None:
 
 
 async def test_oidcc_ensure_request_with_acr_values_succeeds(client: Client) -> None:
-    """With all supported classes in acr_values, the `acr` of the ID token is one of them."""
+    """With all supported classes in acr_values, the ID token's `acr` is a requested class."""
     classes = (await client.configuration())["acr_values_supported"]
     grant = await client.sign_in(acr_values=" ".join(classes))
     assert grant.claims["acr"] in classes

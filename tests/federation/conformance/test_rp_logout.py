@@ -34,7 +34,7 @@ async def test_oidcc_rp_initiated_logout_discovery_endpoint_verification(api: Ap
 
 
 async def test_oidcc_rp_initiated_logout(signed_in: SignedIn) -> None:
-    """With an ID token of the browser's session, the user is signed out and returns with the state of 128 characters alone."""
+    """With an ID token from the browser's session, the user is signed out and returns with the 128-character state alone."""
     await signed_in.check_returned(await signed_in.request_logout(), {"state": STATE})
 
 

@@ -23,13 +23,13 @@ async def test_oidcc_codereuse(client: Client, clock: FakeClock) -> None:
 
 
 async def test_oidcc_codereuse_30seconds(client: Client, clock: FakeClock) -> None:
-    """The second use of a code after 30 seconds gets invalid_grant, and ends the access token of the first use."""
+    """The second use of a code after 30 seconds gets invalid_grant, and ends the access token from the first use."""
     await check_second_use(client, timedelta(seconds=30), clock)
 
 
 @pytest.mark.slow
 async def test_oidcc_refresh_token(client: Client, second_client: Client, clock: FakeClock) -> None:
-    """With offline_access and prompt=consent, a client gets refresh tokens, which no other client can use.
+    """With offline_access and prompt=consent, a client gets refresh tokens, which only this client can use.
 
     The new ID token has the same `iss`, `sub`, `aud`, `azp` and `auth_time`, and a new `iat`.
     """

@@ -1,4 +1,4 @@
-"""Rules of client ID metadata documents: addresses, and hostile documents."""
+"""Rules for client ID metadata documents: addresses, and hostile documents."""
 
 import json
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ def test_a_payload_has_all_metadata() -> None:
 
 @table("text", [b"", b"{}", b"[]", b"1", b'{"t":"now","n":"a","r":[],"a":0}', b'{"t":1e300,"n":"a","r":[],"a":0}', b" " * 10_000_000])
 def test_another_payload_is_no_client(text: bytes) -> None:
-    """Of a later release, or one that grows when it is unpacked."""
+    """The payload comes from a later release, or grows when it is unpacked."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
     assert from_payload("registered:a", packer.compress(text) + packer.flush()) is None
     assert from_payload("registered:a", text) is None

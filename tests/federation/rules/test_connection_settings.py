@@ -1,4 +1,4 @@
-"""The settings and the mapping of a connection."""
+"""A connection's settings and mapping."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The encoding of SAML messages: the signed part of a query."""
+"""Encoding SAML messages: the signed part of a query."""
 
 from core.federation.saml.model.messages import query_signature
 from tests.tables import table

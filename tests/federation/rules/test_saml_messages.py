@@ -17,7 +17,7 @@ PROTECTED = "PasswordProtectedTransport"
         ("exact", [PROTECTED], PROTECTED),
         ("exact", ["Password"], "Password"),
         ("exact", ["unspecified"], "unspecified"),
-        ("exact", ["X509", "Password", PROTECTED], "Password"),  # in the order of the service
+        ("exact", ["X509", "Password", PROTECTED], "Password"),  # in the service's order
         ("exact", ["X509"], None),
         ("exact", ["X509", "Kerberos"], None),
         ("exact", [], None),  # such as declarations

@@ -1,3 +1,3 @@
-"""Fixtures of the storage tests."""
+"""Fixtures for the storage tests."""
 
 from tests.support.storage_fixtures import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""The statements about failures of the documents of external clients."""
+"""Statements about failed fetches of external clients' documents."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -27,7 +27,7 @@ async def become_external(pool: Pool, shop: ServiceContext, fetched_at: datetime
 async def test_failures_count_from_the_first_one_after_the_latest_document(
     storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, shop: ServiceContext
 ) -> None:
-    """Fetches of several processes can end in another order than they began."""
+    """Fetches by several processes can end in a different order than they began."""
     await become_external(pool, shop, NOW)
 
     async def since() -> datetime | None:

@@ -1,4 +1,4 @@
-"""The statements about consents, and what an application with one reads about its user (OpenID Connect Core section 5.3)."""
+"""The statements about consents, and what an application with a consent reads about its user (OpenID Connect Core section 5.3)."""
 
 from dataclasses import replace
 from typing import Final
@@ -213,7 +213,7 @@ async def test_userinfo_is_of_one_session_of_one_user_at_one_client(
         (shop.client_id, own.id, user_id),
         (shop.client_id, uuid4(), user_id),
         (shop.client_id, session.id, eve),
-        (shop.client_id, plain.id, user_id),  # not of OpenID Connect
+        (shop.client_id, plain.id, user_id),  # without OpenID Connect
     ):
         assert await load(storage, client_id, session_id, user) is None, (client_id, session_id, user)
     assert await load(storage, None, own.id, user_id) is not None

@@ -1,4 +1,4 @@
-"""The statements about grants of users to external clients."""
+"""The statements about users' grants to external clients."""
 
 from uuid import UUID
 
@@ -20,7 +20,7 @@ PAGE = Page(1, 50)
 
 @pytest.fixture
 async def claude(pool: Pool, shop: ServiceContext) -> ServiceContext:
-    """An external client of acme."""
+    """Acme's external client."""
     await run_sql(
         pool, "update services set client_uri = %s, service_type = 'spa', client_secret_hash = null where id = %s", CLAUDE, shop.id
     )

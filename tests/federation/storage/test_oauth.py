@@ -29,7 +29,7 @@ REDIRECT_URI: Final = "https://shop.example.com/callback"
 
 @dataclass(frozen=True, slots=True)
 class StoredCode:
-    """An issued code of a service or of the platform's frontend, in the browser session of a user."""
+    """An issued code for a service or the platform's frontend, in a user's browser session."""
 
     storage: Postgres
     service: ServiceContext | None

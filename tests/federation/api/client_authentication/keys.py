@@ -1,4 +1,4 @@
-"""The keys of a client, and the assertions that it makes with them."""
+"""A client's keys, and the assertions that it makes with them."""
 
 import json
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ LEFT_OUT: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class ClientKey:
-    """A private key of a client."""
+    """A client's private key."""
 
     kid: str
     algorithm: str
@@ -35,7 +35,7 @@ class ClientKey:
 
 @cache
 def client_key(algorithm: str = "ES256", kid: str = "one") -> ClientKey:
-    """Return a key for this algorithm, the same each time."""
+    """Return a key for this algorithm, always the same."""
     private: Any = {
         "RS256": lambda: rsa.generate_private_key(65537, 2048),
         "PS256": lambda: rsa.generate_private_key(65537, 2048),
@@ -70,12 +70,12 @@ def assertion(
 
 
 def proof(signed: str) -> dict[str, str | None]:
-    """Return the fields of a request that authenticates with this assertion instead of a secret."""
+    """Return the request fields that authenticate with this assertion instead of a secret."""
     return {"client_id": None, "client_secret": None, "client_assertion": signed, "client_assertion_type": ASSERTION_TYPE}
 
 
 async def register(client: RelyingParty, *keys: ClientKey, **settings: Any) -> None:
-    """Register these public keys, and other settings, as an admin does."""
+    """Register these public keys and further settings, as an admin does."""
     changes = {"jwks": {"keys": [key.jwk for key in keys or (client_key(),)]}, **settings}
     answer = await client.api.patch(f"{client.tenant.path}/services/{client.slug}", changes, token=client.tenant.token("admin"))
     assert answer.status == 200, answer.text

@@ -1,4 +1,4 @@
-"""The provider of a pipeline, such as GitHub Actions, and trust in it."""
+"""A pipeline provider, such as GitHub Actions, and trust in it."""
 
 import json
 from typing import Any, Final
@@ -21,7 +21,7 @@ PATTERN: Final = "repo:acme/shop:ref:refs/heads/*"
 
 
 class Issuer(FakeServer):
-    """The provider of a pipeline."""
+    """A pipeline provider."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Issuer(FakeServer):
         return in_json({"issuer": self.address, "jwks_uri": f"{self.address}{KEYS}", **self.metadata})
 
     def token(self, clock: FakeClock, key: ClientKey | None = None, headers: dict[str, Any] | None = None, **changes: Any) -> str:
-        """Return a token of a job. A claim with the value LEFT_OUT is left out."""
+        """Return a job's token. A claim with the value LEFT_OUT is left out."""
         signer, now = key or self.keys[0], int(clock.now().timestamp())
         claims = {"iss": self.address, "sub": SUBJECT, "aud": BASE_URL, "iat": now, "nbf": now, "exp": now + 300, **changes}
         payload = {name: value for name, value in claims.items() if value is not LEFT_OUT}

@@ -94,7 +94,7 @@ def forge(header: dict[str, Any], payload: bytes, sign: Any = lambda _: b"") -> 
 
 
 async def test_algorithms_keys_and_types_are_not_confused(relying_party: RelyingParty, clock: FakeClock) -> None:
-    """No symmetric algorithm with the public key or the client secret, no `none`, no key of the sender's, no other type."""
+    """These are refused: a symmetric algorithm with the public key or client secret, `none`, the sender's key, a different type."""
     rs, es = client_key("RS256", "rs"), client_key("ES256", "es")
     await register(relying_party, rs, es)
     good = assertion(relying_party, rs)
@@ -155,7 +155,7 @@ async def test_clients_may_use_the_same_ids(relying_party: RelyingParty, acme: T
 
 
 async def test_an_assertion_of_another_client_is_refused(relying_party: RelyingParty, acme: Tenant, browser: FakeBrowser) -> None:
-    """Also if both clients share a key, and if the request names the right client."""
+    """This holds even if the two clients share a key, and if the request names the right client."""
     other = await add_relying_party(acme, browser, "blog")
     await register(relying_party)
     await register(other)
@@ -225,7 +225,7 @@ async def test_a_client_with_an_assertion_has_its_own_rate_limit(relying_party: 
     assert (await relying_party.post("/auth/revoke", token="x")).status == 200, "the limit of the address is another one"
 
 
-# Keys at a URL of the client's
+# Keys at the client's URL
 
 
 class KeyServer(FakeServer):
@@ -294,7 +294,7 @@ async def test_keys_that_cannot_be_fetched_are_not_asked_for_again_at_once(
 
 
 async def test_keys_are_not_fetched_from_private_addresses(relying_party: RelyingParty) -> None:
-    """The ports of the other tests allow the loopback interface; these do not (security W-1)."""
+    """By default, test ports allow the loopback interface; these ports do not (security W-1)."""
     with KeyServer() as server:
         await set_keys_uri(relying_party, f"{server.address}/keys")
         assert oauth_error(await revoke(relying_party, assertion(relying_party))) == INVALID_CLIENT

@@ -1,4 +1,4 @@
-"""Service accounts that authenticate with the token of a pipeline, as GitHub Actions and GitLab CI give (RFC 7521 section 4.2)."""
+"""Service accounts that authenticate with a pipeline's token, as GitHub Actions and GitLab CI give (RFC 7521 section 4.2)."""
 
 from datetime import timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 async def account(acme: Tenant, issuer: Issuer) -> str:
-    """The path of a service account that trusts the pipelines of a repository."""
+    """The path of a service account that trusts a repository's pipelines."""
     path = await create(acme, role="member", scopes=["members:read"])
     await trust(acme, path, issuer.address)
     return path
@@ -138,7 +138,7 @@ async def test_the_reason_names_what_does_not_fit(acme: Tenant, issuer: Issuer, 
 
 
 async def test_metadata_of_one_issuer_never_stands_for_another(acme: Tenant, issuer: Issuer, account: str, clock: FakeClock) -> None:
-    """Each failure is remembered for a minute, so that forged tokens cause no requests."""
+    """A failure is remembered for a minute, so that forged tokens cause no requests."""
     with Issuer() as other:
         for metadata in (
             {"issuer": other.address},
@@ -187,7 +187,7 @@ async def test_keys_are_cached_and_replaced(acme: Tenant, issuer: Issuer, accoun
 
 
 async def test_keys_are_not_fetched_from_private_addresses(acme: Tenant, clock: FakeClock) -> None:
-    """The ports of the other tests allow the loopback interface; these do not (security W-1)."""
+    """By default, test ports allow the loopback interface; these ports do not (security W-1)."""
     with Issuer() as server:
         account = await create(acme)
         await trust(acme, account, server.address)

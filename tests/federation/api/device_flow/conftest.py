@@ -1,4 +1,4 @@
-"""A device, and the token of the user who approves it."""
+"""A device, and the token for the user who approves it."""
 
 import pytest
 
@@ -25,5 +25,5 @@ async def mobile_cli(acme: Tenant, pool: Pool, clock: FakeClock) -> DeviceClient
 
 @pytest.fixture
 async def token(ports: Ports, user: Account) -> str:
-    """An access token of the user."""
+    """The user's access token."""
     return (await sign_in(ports, user)).access_token

@@ -1,4 +1,4 @@
-"""The approval of a device through the API (security V-2, V-3)."""
+"""Approving a device through the API (security V-2, V-3)."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -50,7 +50,7 @@ async def test_a_user_denies_a_device(cli: DeviceClient, token: str, pool: Pool,
 
 
 async def test_an_approval_is_a_consent_that_can_be_withdrawn(cli: DeviceClient, token: str, api: Api, acme: Tenant) -> None:
-    """The sessions of OpenID Connect end, and so does an approval that no device has used yet."""
+    """OpenID Connect sessions end, and so does an approval that no device has used yet."""
     await cli.begin(scope="openid email unknown")
     await cli.decide(token)
     tokens = (await cli.poll()).json

@@ -1,4 +1,4 @@
-"""The codes of the device flow (security V-1, V-4, decision 93, and RFC 8628)."""
+"""Codes in the device flow (security V-1, V-4, decision 93, and RFC 8628)."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -37,7 +37,7 @@ async def signed_in_browser(app: QuartTrio, ports: Ports, user: Account) -> Fake
 
 
 async def send_form(browser: FakeBrowser, user_code: str, action: str | None = None) -> Answer:
-    """Send the form of the page."""
+    """Send the form on the page."""
     return await browser.submit(VERIFY, VERIFY, user_code=user_code, **({} if action is None else {"action": action}))
 
 
@@ -222,7 +222,7 @@ async def test_without_a_session_the_form_is_refused(browser: FakeBrowser, cli: 
 
 
 async def test_the_session_cookie_does_not_authorize_json(app: QuartTrio, signed_in_browser: FakeBrowser, cli: DeviceClient) -> None:
-    """Other sites cannot send JSON without a CORS preflight, and our page sends none."""
+    """Another site cannot send JSON without a CORS preflight, and our page sends none."""
     user_code = await cli.begin()
     cookie = (b"cookie", f"gatehouse-session={signed_in_browser.cookies['gatehouse-session']}".encode())
     body = f'{{"user_code": "{user_code}", "action": "approve"}}'.encode()

@@ -331,7 +331,7 @@ async def test_of_twenty_parallel_polls_one_gets_tokens(approved_device: DeviceC
 
 @pytest.mark.slow
 async def test_of_twenty_accepted_parallel_polls_one_gets_tokens(approved_device: DeviceClient) -> None:
-    """None of these is refused as early, because each is the first poll when it is read."""
+    """No poll is refused as early, because every poll is the first when it is read."""
 
     async def poll(_: int) -> Answer:
         await run_sql(approved_device.pool, "update device_codes set polled_at = null")
@@ -365,7 +365,7 @@ def edge(request: pytest.FixtureRequest) -> Edge:
 async def test_devices_at_one_address_share_a_rate_limit(approved_device: DeviceClient, clock: FakeClock) -> None:
     """The limit is a burst of ten, and then one request every five seconds.
 
-    The code request and the approval used two of the burst.
+    The code request and the approval used two requests from the burst.
     """
     for _ in range(8):
         assert (await approved_device.poll()).status in (200, 400)

@@ -1,4 +1,4 @@
-"""An application, and the browser of its user."""
+"""An application, and its user's browser."""
 
 import pytest
 

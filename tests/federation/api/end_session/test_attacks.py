@@ -1,4 +1,4 @@
-"""The logout endpoint against forged requests: open redirects, sign-outs of other people, and tokens in the place of others (RFC 9700)."""
+"""The logout endpoint against forged requests: open redirects, foreign sign-outs, and tokens in the wrong place (RFC 9700)."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -31,15 +31,15 @@ OTHER: Final = "other@example.com"
 
 
 class Attack:
-    """The victim's browser and tokens, and an attacker with an account and an application of another organization."""
+    """The victim's browser and tokens, and an attacker with an account and an application in another organization."""
 
     def __init__(
         self, till: RelyingParty, evil: RelyingParty, victim: dict[str, Any], attacker: dict[str, Any], at_evil: dict[str, Any]
     ) -> None:
         self.till, self.evil = till, evil
-        self.victim = victim  # tokens of the victim at `till`, from another browser of the victim
-        self.attacker = attacker  # tokens of the attacker at `till`
-        self.at_evil = at_evil  # tokens of the attacker at `evil`
+        self.victim = victim  # the victim's tokens at `till`, from the victim's second browser
+        self.attacker = attacker  # the attacker's tokens at `till`
+        self.at_evil = at_evil  # the attacker's tokens at `evil`
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def altered(token: str) -> str:
     return f"{head}.{payload}.{'A' * len(signature)}"
 
 
-# The parameters of a forged request. Each leads to our page that asks.
+# A forged request's parameters. All lead to our page that asks.
 ASKS: Final[dict[str, Callable[[Attack], dict[str, object]]]] = {
     "no parameters": lambda attack: {},
     "a client alone": lambda attack: {"client_id": attack.till.client_id},
@@ -101,7 +101,7 @@ WITH_RIGHT_HINT: Final = {
 
 @pytest.mark.parametrize("name", ASKS)
 async def test_a_forged_request_does_not_sign_the_user_out(attack: Attack, name: str, browser: SamlBrowser) -> None:
-    """Not by GET, not by a form of another site, and not by that form with a made-up or another user's form token."""
+    """This covers a GET, a cross-site form, and this form with a made-up or another user's form token."""
     tokens, parameters = await openid_tokens(attack.till), ASKS[name](attack)
     path = end_session_path(**parameters)
     page = await browser.open(path)
@@ -149,7 +149,7 @@ async def test_a_browser_without_a_session_is_redirected_only_by_a_hint_of_the_a
         "//evil.example",
         "/app/account",
         "https://till.example.com/callback",  # a redirect URI, but not for this
-        EVIL,  # of another client
+        EVIL,  # another client's redirect URI
     ],
 )
 async def test_only_a_registered_uri_of_the_client_is_accepted(attack: Attack, browser: SamlBrowser, uri: str) -> None:

@@ -78,7 +78,7 @@ async def test_a_request_as_a_form_of_another_site_continues_with_get(till: Rely
 
 
 async def test_a_second_click_returns_too(till: RelyingParty, browser: SamlBrowser) -> None:
-    """The browser sends both requests before it gets the response that removes its cookie."""
+    """The browser sends two requests before it gets the response that removes its cookie."""
     path = end_session_path(id_token_hint=(await openid_tokens(till))["id_token"], post_logout_redirect_uri=BYE)
     cookies = dict(browser.cookies)
     for _ in range(2):
@@ -119,7 +119,7 @@ async def test_a_hint_that_outlived_its_key_can_still_sign_out(till: RelyingPart
 
 
 async def test_the_browser_returns_after_the_applications_of_saml(till: RelyingParty, browser: SamlBrowser, shop: SamlApplication) -> None:
-    """One sign-out for both protocols: the session of OpenID Connect ends with the browser's, and SAML single logout runs first."""
+    """The two protocols share a sign-out: the OpenID Connect session ends with the browser session, and SAML single logout runs first."""
     walk = LogoutWalk(browser, shop)
     for confirms in (True, False):
         if not confirms:

@@ -1,4 +1,4 @@
-"""The applications' sessions that end with the session of the browser in which the user authorized them."""
+"""A browser session ends together with the application sessions that the user authorized in it."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -21,7 +21,7 @@ ONLINE, OFFLINE = "openid", "openid offline_access"
 
 
 class World:
-    """The user's browser, another browser of the same user, and applications."""
+    """The user's browser, the same user's second browser, and applications."""
 
     def __init__(self, app: QuartTrio, clock: FakeClock, till: RelyingParty, browser: SamlBrowser, shop: SamlApplication) -> None:
         self.clock, self.till, self.browser, self.shop = clock, till, browser, shop
@@ -139,7 +139,7 @@ KEEPS: Final[dict[End, set[str]]] = {
 
 @pytest.mark.parametrize("end", KEEPS, ids=lambda end: end.__name__)
 async def test_the_sessions_that_end(world: World, user: Account, end: End) -> None:
-    """The application gets a notice for each session of OpenID Connect that ends, and for no other (security S-9)."""
+    """The application gets notices exactly for the OpenID Connect sessions that end (security S-9)."""
     till, tokens = world.till, world.tokens
     await run_sql(till.tenant.pool, "update services set backchannel_logout_uri = 'https://till.example.com/logout'")
     tokens[ONLINE] = await openid_tokens(till)
@@ -156,7 +156,7 @@ async def test_the_sessions_that_end(world: World, user: Account, end: End) -> N
 
 @pytest.mark.parametrize("by", ["policy", "unassignment"])
 async def test_the_loss_of_access_ends_all_sessions(world: World, user: Account, by: str) -> None:
-    """Applications hear of the end of those of OpenID Connect."""
+    """Applications get notices for ended OpenID Connect sessions."""
     till, tenant = world.till, world.till.tenant
     path, token = f"{tenant.path}/services/{till.slug}", tenant.token("owner")
     await run_sql(tenant.pool, "update services set backchannel_logout_uri = 'https://till.example.com/logout'")

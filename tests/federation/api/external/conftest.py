@@ -22,7 +22,7 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 def server(tmp_path: Path, app: QuartTrio, ports: Ports) -> Iterator[ClientServer]:
-    """The server of the clients, which the application reaches instead of the internet."""
+    """The clients' server, which the application reaches instead of the internet."""
     with ClientServer(tmp_path) as server:
         policy, sender = replace(ports.policy, key_ports=frozenset({443, server.port})), server.sender()
         change_ports(

@@ -1,4 +1,4 @@
-"""An external client: its document on a server of its own, and the browser of a user."""
+"""An external client: its document on its own server, and a user's browser."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class ExternalParty:
         return f"client.example:{self.server.port}"
 
     def path(self, **changes: str | None) -> str:
-        """Return the path and query of its authorization request. Omit fields with the value None."""
+        """Return its authorization request's path and query. Omit fields with the value None."""
         fields: dict[str, str | None] = {
             "client_id": self.address,
             "redirect_uri": self.redirect_uri,
@@ -92,7 +92,7 @@ class ExternalParty:
     async def set_policy(
         self, admit: str = "any", hosts: tuple[str, ...] = (), scopes: tuple[str, ...] | None = None, *, registration: bool = False
     ) -> None:
-        """Set the policy of all API resources about external clients, without a rule of the core."""
+        """Set the policy for external clients at all API resources, without the core's rules."""
         await run_sql(
             self.tenant.pool,
             "update api_resources set external_admit = %s, external_hosts = %s, external_scopes = %s, external_registration = %s",
@@ -108,7 +108,7 @@ class ExternalParty:
         return await self.api.call("POST", REGISTER, {name: value for name, value in members.items() if value is not None})
 
     async def become_registered(self, **metadata: Any) -> None:
-        """Use the client id of a new registration from now on."""
+        """Use the client id from a new registration from now on."""
         answer = await self.register(**metadata)
         assert answer.status == 201, answer.text
         self.address = answer.json["client_id"]
@@ -121,7 +121,7 @@ class ExternalParty:
 
 
 def assertion(client: ExternalParty, key: ClientKey | None = None, **changes: Any) -> dict[str, str]:
-    """Return the fields of a request that the client signs."""
+    """Return the fields for a request that the client signs."""
     key, now = key or client_key(), client.tenant.ports.clock.now()
     claims = {"iss": client.address, "sub": client.address, "aud": BASE_URL, "jti": str(uuid4()), "exp": now + timedelta(minutes=5)}
     signed = jwt.encode({**claims, **changes}, key.private, key.algorithm, headers={"kid": key.kid})

@@ -102,7 +102,7 @@ async def test_the_sign_in_at_a_provider_goes_on_to_the_client(
 async def test_no_other_organization_sees_the_sign_in_on_the_way_to_a_client(
     client: ExternalParty, user: Account, other_tenant: Tenant
 ) -> None:
-    """As with applications: the user has one sign-in more, which the platform alone sees, and the client's organization its own."""
+    """As with applications, the user gets a sign-in that only the platform sees, and the client's organization sees its own."""
     await add_member(client.tenant.pool, other_tenant.org, user.id, confirmed=True)
     await run_sql(client.tenant.pool, "update organizations set approved_at = now()")
     await run_sql(client.tenant.pool, "delete from login_events")
@@ -197,7 +197,7 @@ async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_othe
 
 
 async def test_a_native_client_goes_on_by_its_stored_document_too(client: ExternalParty, clock: FakeClock) -> None:
-    """It asks each time, so the question comes although the user has agreed to all of it."""
+    """It asks at every sign-in, so the question comes although the user has agreed to all scopes."""
     client.redirect_uri = LOCAL
     client.server.publish(redirect_uris=[LOCAL])
     await client.tokens()
@@ -210,7 +210,7 @@ async def test_a_native_client_goes_on_by_its_stored_document_too(client: Extern
 async def test_the_newest_document_counts_and_a_new_redirect_uri_is_looked_up(
     client: ExternalParty, app: QuartTrio, clock: FakeClock
 ) -> None:
-    """Processes have caches of their own, and a cached document can be a day old."""
+    """Processes have their own caches, and a cached document can be a day old."""
     second, third = "https://client.example/second", "https://client.example/third"
     for_a_day = {"Cache-Control": "max-age=86400"}
     client.server.publish(headers=for_a_day)
@@ -270,7 +270,7 @@ async def test_a_change_of_what_the_consent_covered_asks_again(client: ExternalP
 
 
 async def test_the_consent_of_one_user_takes_the_keys_from_no_other(client: ExternalParty, app: QuartTrio, clock: FakeClock) -> None:
-    """The client is one row for all users. Who stole a refresh token could publish a document without keys, and agree to it."""
+    """The client is a single row for all users. Who stole a refresh token could publish a document without keys, and agree to it."""
     client.server.answers["/keys"] = in_json({"keys": [client_key().jwk]})
     client.server.publish(jwks_uri=client.server.address_of("/keys", "keys.example"))
     answer = await client.exchange(await client.code(), **assertion(client))
@@ -291,7 +291,7 @@ async def test_the_consent_of_one_user_takes_the_keys_from_no_other(client: Exte
 
 @pytest.mark.parametrize("scope", [READ, f"openid profile {READ}", f"email {READ}", f"openid email {READ}"])
 async def test_the_email_address_goes_to_a_client_only_with_its_scope(client: ExternalParty, scope: str) -> None:
-    """The page of the consent says no more, and the account page the same."""
+    """The consent page says no more, and neither does the account page."""
     page = await client.open(scope=scope)
     tokens = await client.tokens(scope=scope)
     sees = "openid email" in scope
@@ -344,7 +344,7 @@ async def test_the_client_has_one_id_in_each_organization(client: ExternalParty)
 
 
 async def test_the_sign_in_policy_of_the_organization_holds(client: ExternalParty) -> None:
-    """The user has no second factor, and sets one up before the consent is asked."""
+    """The user has no second factor, and sets a second factor up before the consent is asked."""
     tenant = client.tenant
     await add_mfa(tenant.ports, tenant.people["owner"])
     tenant.sessions["owner"] = await sign_in(tenant.ports, tenant.people["owner"], tenant.org, second_factor=True)

@@ -48,7 +48,7 @@ async def begin(client: ExternalParty, browser: FakeBrowser, **changes: str) -> 
 
 @pytest.fixture
 async def other_browser(client: ExternalParty, app: QuartTrio) -> FakeBrowser:
-    """The browser of a second user. The first one has agreed to the client, so that it is stored."""
+    """The second user's browser. The first user has agreed to the client, so that it is stored."""
     assert error(await client.post(CODE, scope=READ, resource=ORDERS, **PKCE)) == "invalid_client", "it is not stored"
     await client.code()
     desk = await add_relying_party(client.tenant, FakeBrowser(app), "desk")
@@ -57,7 +57,7 @@ async def other_browser(client: ExternalParty, app: QuartTrio) -> FakeBrowser:
 
 
 async def test_a_stored_client_runs_on_a_device(client: ExternalParty, other_browser: FakeBrowser) -> None:
-    """The page names the host, as the page of the consent does, and an approval is the consent to these scopes alone."""
+    """The page names the host, like the consent page, and an approval is the consent to these scopes alone."""
     await client.set_policy(scopes=(READ,))
     device = await begin(client, other_browser, scope=f"{READ} {WRITE}")
     assert error(await device.poll()) == "authorization_pending"
@@ -82,7 +82,7 @@ async def test_a_stored_client_runs_on_a_device(client: ExternalParty, other_bro
 
 
 async def test_a_client_with_keys_signs_on_a_device_too(client: ExternalParty, other_browser: FakeBrowser) -> None:
-    """Otherwise any program could get tokens in the name of its host."""
+    """Otherwise any program could get tokens in its host's name."""
     client.server.answers["/keys"] = in_json({"keys": [client_key().jwk]})
     await run_sql(
         client.tenant.pool,

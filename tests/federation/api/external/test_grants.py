@@ -1,4 +1,4 @@
-"""Grants of users to external clients: admins list and end them, users see and end them, and the policy ends them."""
+"""Users' grants to external clients: admins list and end grants, users see and end grants, and the policy ends grants."""
 
 from datetime import timedelta
 from typing import Any
@@ -19,16 +19,16 @@ from tests.support.builders import EMAIL, run_sql, sign_in
 from tests.support.programs import Program
 from tests.support.tenants import Tenant
 
-NAME = "Assistant"  # of the document
+NAME = "Assistant"  # in the document
 
 
 class Assistant:
-    """An external client that a user has connected to an API resource of acme."""
+    """An external client that a user has connected to acme's API resource."""
 
     def __init__(self, client: ExternalParty, user: Account, tokens: dict[str, Any], ids: tuple[Any, ...]) -> None:
         self.client, self.user, self.tokens, self.tenant = client, user, tokens, client.tenant
         self.resource, self.service = ids
-        self.program: Program | None = None  # of the API resource
+        self.program: Program | None = None  # for the API resource
         self.path = f"{self.tenant.path}/api-resources/{self.resource}/external-clients"
         self.grant = f"{self.path}/grants/{user.id}/{self.service}"
 
@@ -135,7 +135,7 @@ async def test_a_client_that_the_policy_no_longer_admits_gets_no_token(assistant
 
 
 async def test_a_scope_that_the_policy_no_longer_gives_is_in_no_further_token(client: ExternalParty, user: Account) -> None:
-    """One that another scope implies stays with it."""
+    """A scope that another scope implies stays with it."""
     tokens = await client.tokens(scope=f"{READ} {WRITE}")
     [ids] = await run_sql(client.tenant.pool, "select r.id, v.id from api_resources r, services v where v.client_uri is not null")
     assistant = Assistant(client, user, tokens, ids)

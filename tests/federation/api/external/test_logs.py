@@ -1,4 +1,4 @@
-"""The names of external clients in logs: their hosts, because a client chooses its own name."""
+"""External clients' names in logs: their hosts, because a client chooses its own name."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -57,7 +57,7 @@ async def service_of(client: ExternalParty) -> str:
 
 
 async def test_failures_before_any_consent_are_in_the_log_with_the_host(named: ExternalParty, registered: ExternalParty) -> None:
-    """Also attempts that are counted without an account, apart for each client. A client that registered itself has no host."""
+    """The log also has attempts that are counted without an account, separately per client. A client that registered itself has no host."""
     tenant = named.tenant
     await named.set_policy(registration=True)
     named.browser.cookies.clear()
@@ -70,7 +70,7 @@ async def test_failures_before_any_consent_are_in_the_log_with_the_host(named: E
 
 
 async def test_a_refused_user_is_in_the_log_with_the_host(named: ExternalParty) -> None:
-    """Of a client that is stored, and of one that is not."""
+    """The client may be stored or not."""
     tenant = named.tenant
     await named.code()
     await run_sql(tenant.pool, "update api_resources set access_policy = 'assigned'")
@@ -87,7 +87,7 @@ async def test_a_refused_user_is_in_the_log_with_the_host(named: ExternalParty) 
 
 
 async def test_the_access_log_has_the_address_or_the_start_of_the_client_id(registered: ExternalParty, app: Application) -> None:
-    """The whole client id of a client that registered itself can have 2,000 characters."""
+    """The whole client id of a self-registered client can have 2,000 characters."""
     await registered.set_policy(registration=True)
     records: list[RequestRecord] = []
     configure(app, app_context(app).ports, make_edge(), observe=records.append, exposition=lambda: b"", exposition_type="text/plain")

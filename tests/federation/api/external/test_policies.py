@@ -1,4 +1,4 @@
-"""The sign-in policy of the organization, on the way to an external client."""
+"""The organization's sign-in policy, on the way to an external client."""
 
 from datetime import timedelta
 
@@ -16,7 +16,7 @@ from tests.support.passkeys.users import PasskeyUser
 
 
 async def _begin(client: ExternalParty, *, has_access: bool) -> str:
-    """Sign in with the password in a new browser, and return the next page. Other users may use the API."""
+    """Sign in with the password in a new browser, and return the next page. Users outside the organization may use the API."""
     if not has_access:
         await run_sql(client.tenant.pool, "update api_resources set access_policy = 'assigned'")
     client.browser.cookies.clear()
@@ -59,6 +59,6 @@ async def test_a_policy_asks_only_users_of_the_api_for_the_second_factor_again(
 
 @pytest.mark.parametrize("has_access", [True, False])
 async def test_the_offer_of_a_passkey_is_missing_only_for_users_of_the_api(client: ExternalParty, has_access: bool) -> None:
-    """The page of the policy follows for them."""
+    """The policy page follows for them."""
     await put_policy(client.tenant, client.tenant.org, None, {"second_factor": ["everyone"]})
     assert (await _begin(client, has_access=has_access)).startswith("/app/passkey") is not has_access

@@ -1,7 +1,7 @@
-"""The clients of the presets, with the documents that they publish, at their real addresses.
+"""The presets' clients, with the documents that they publish, at their real addresses.
 
-The resolver of the test leads their hosts to a server on the loopback interface, and the application trusts it by the file
-that SSO_OUTBOUND_CA_FILE names.
+The test's resolver leads their hosts to a server on the loopback interface, which the application trusts by the file in
+SSO_OUTBOUND_CA_FILE.
 """
 
 import json
@@ -36,13 +36,13 @@ from tests.support.services import add_api_resource, verify_domain
 from tests.support.tenants import Tenant
 
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-KEY: Final = client_key("RS256")  # of ChatGPT
+KEY: Final = client_key("RS256")  # ChatGPT's key
 PRESET_OF: Final = {preset.name: preset for preset in PRESETS}
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A sign-in by a published client, with one of its redirect URIs."""
+    """A sign-in by a published client, at a redirect URI from its document."""
 
     preset: str
     document: dict[str, Any]
@@ -67,7 +67,7 @@ VISITS: Final = (
 
 @pytest.fixture
 def internet(tmp_path: Path, app: QuartTrio, ports: Ports) -> Iterator[ClientServer]:
-    """The servers of the real hosts, at the port of https of a loopback address that no other process of the tests uses."""
+    """The servers for the real hosts, at the https port on a loopback address that no other test process uses."""
     number = os.getpid()
     try:
         server = ClientServer(tmp_path, (f"127.58.{number // 250 % 250}.{number % 250 + 1}", HTTPS))
@@ -89,7 +89,7 @@ def internet(tmp_path: Path, app: QuartTrio, ports: Ports) -> Iterator[ClientSer
 
 @dataclass(slots=True)
 class Organization:
-    """An organization with an API resource, and the browser of a user who is signed in."""
+    """An organization with an API resource, and the browser of a signed-in user."""
 
     tenant: Tenant
     browser: FakeBrowser
@@ -158,7 +158,7 @@ async def test_each_published_client_signs_a_user_in_after_one_switch(organizati
 
 
 def proof(client: ExternalParty, visit: Visit, **changes: Any) -> dict[str, str]:
-    """Return the assertion of the client in the form that ChatGPT sends, or nothing for a public client."""
+    """Return the client's assertion in the form that ChatGPT sends, or nothing for a public client."""
     return assertion(client, KEY, aud=f"{BASE_URL}{TOKEN}", **changes) if "jwks_uri" in visit.document else {}
 
 
@@ -173,7 +173,7 @@ async def signed_tokens(client: ExternalParty, visit: Visit) -> dict[str, Any]:
 async def test_an_assertion_names_the_token_endpoint_only_where_the_preset_allows_it(
     organization: Organization, document: dict[str, Any]
 ) -> None:
-    """The document of a connector names several methods, and the client signs."""
+    """A connector's document names several methods, and the client signs."""
     visit = replace(VISITS[3], document=document, redirect_uri=document["redirect_uris"][0])
     client, preset = organization.client(visit), PRESET_OF["chatgpt"]
     await organization.admit(preset, accepts_token_endpoint_audience=False)

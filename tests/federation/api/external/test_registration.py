@@ -94,7 +94,7 @@ async def test_metadata_that_are_not_valid_are_refused_by_their_error(
 
 
 async def test_metadata_that_no_request_could_carry_are_refused(open_client: ExternalParty) -> None:
-    """Compression makes similar addresses short, and random ones not. Requests take up to 2,048 characters in a parameter."""
+    """Compression shortens similar addresses, but not random addresses. Requests take up to 2,048 characters in a parameter."""
     start = open_client.redirect_uri
     longest = f"{start}/{'x' * (2047 - len(start))}"
     answer = await open_client.register(redirect_uris=[longest])

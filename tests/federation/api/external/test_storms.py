@@ -1,4 +1,4 @@
-"""Access of external clients that begins or ends while it is used."""
+"""External clients' access that begins or ends while it is used."""
 
 import pytest
 from quart_trio import QuartTrio
@@ -15,13 +15,13 @@ USERS = 8
 
 @pytest.fixture
 async def path(client: ExternalParty) -> str:
-    """The path of the external clients of the API resource."""
+    """The path for the API resource's external clients."""
     [(resource,)] = await run_sql(client.tenant.pool, "select id from api_resources")
     return f"{client.tenant.path}/api-resources/{resource}/external-clients"
 
 
 async def add_users(client: ExternalParty, app: QuartTrio, count: int) -> list[ExternalParty]:
-    """Add users who have agreed to nothing, each with a browser."""
+    """Add users who have agreed to nothing, with a browser per user."""
     parties = []
     desk = await add_relying_party(client.tenant, client.browser, "desk")
     for number in range(count):

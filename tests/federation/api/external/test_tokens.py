@@ -26,7 +26,7 @@ def error(answer: Answer) -> tuple[int, str]:
 
 @pytest.fixture
 def signing(client: ExternalParty) -> ExternalParty:
-    """The client with a key at a URL of its own."""
+    """The client with a key at its own URL."""
     client.server.publish(jwks_uri=client.server.address_of("/keys", "keys.example"))
     client.server.answers["/keys"] = in_json({"keys": [client_key().jwk]})
     return client
@@ -114,14 +114,14 @@ async def test_keys_are_fetched_only_for_a_live_code_or_grant(signing: ExternalP
     assert fetched_keys(signing) == 2
     tokens = (await signing.exchange(code, **assertion(signing))).json
     assert (await signing.refresh(tokens, **assertion(signing))).status == 200
-    for days in (100, 0):  # the session expires, and then its refresh token is one that was used
+    for days in (100, 0):  # the session expires, and then its refresh token is a used token
         clock.advance(timedelta(days=days))
         assert (await signing.refresh(tokens, **assertion(signing))).status in (400, 401)
     assert fetched_keys(signing) == 2
 
 
 async def test_keys_of_one_document_open_no_other(signing: ExternalParty) -> None:
-    """The other client has the same redirect URI, and its own key."""
+    """The second client has the same redirect URI, and its own key."""
     code = await signing.code()
     other = ExternalParty(signing.tenant, signing.browser, signing.server, "", signing.redirect_uri)
     other.address = signing.server.publish("/other", redirect_uris=[signing.redirect_uri], jwks={"keys": [client_key("ES256", "two").jwk]})

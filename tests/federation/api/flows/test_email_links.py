@@ -1,4 +1,4 @@
-"""Links of verification and reset emails, and the sign-ins in which the user asked for them."""
+"""Links in verification and reset emails, and the sign-ins in which the user asked for them."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -73,7 +73,7 @@ async def mailed_token(ports: Ports, sent: FakeMailTransport) -> str:
 
 
 def way_on(page: Answer) -> str:
-    """Return the button of a page."""
+    """Return a page's button."""
     match = re.search(r'<a class="button[^"]*" href="([^"]+)"', page.text)
     assert match, page.text
     return unescape(match[1])
@@ -175,7 +175,7 @@ async def test_a_reset_during_a_pushed_request(
 async def test_a_link_names_no_sign_in_of_another_browser(
     shop: RelyingParty, app: QuartTrio, user: Account, ports: Ports, sent: FakeMailTransport
 ) -> None:
-    """A `next` that an attacker chose continues nothing of the attacker's browser."""
+    """If an attacker chose `next`, it continues nothing from the attacker's browser."""
     flow = action_of(await FakeBrowser(app).open(shop.request())).removesuffix("/sign-in")
     browser = shop.browser
     for after in (flow, f"{shop.request()}&flow={flow.rpartition('/')[2]}"):

@@ -1,4 +1,4 @@
-"""The end of sign-ins in progress, and of the data that they store."""
+"""How pending sign-ins end, and the data that they store."""
 
 from datetime import timedelta
 from typing import Any

@@ -31,7 +31,7 @@ class Unseen:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-# All destinations of the Fetch standard, except that of a tab.
+# All destinations in the Fetch standard, except a tab's destination.
 DESTINATIONS: Final = (
     *("audio", "audioworklet", "embed", "empty", "fencedframe", "font", "frame", "iframe", "image", "json", "manifest", "object"),
     *("paintworklet", "report", "script", "serviceworker", "sharedworker", "style", "text", "track", "video", "webidentity", "worker"),
@@ -68,7 +68,7 @@ async def saml_shop(ports: Ports, pool: Pool, acme: Tenant) -> SamlApplication:
 
 
 async def findings(app: QuartTrio, pool: Pool, browser: FakeBrowser, path: str) -> list[tuple[Unseen, int, tuple[Any, ...]]]:
-    """Return the unseen requests of this path that fail or begin a sign-in."""
+    """Return this path's unseen requests that fail or begin a sign-in."""
     wrong = []
     cookies = "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
     for unseen in UNSEEN:
@@ -151,7 +151,7 @@ async def test_a_saml_sign_on_does_not_begin(
 
 
 async def test_a_passive_saml_request_in_a_frame_is_answered(clock: FakeClock, saml_shop: SamlApplication, browser: FakeBrowser) -> None:
-    """Its response is that no user is signed in. Other requests without a tab, such as for a page fetched ahead, are refused."""
+    """Its response is that no user is signed in. Further requests without a tab, such as for a page fetched ahead, are refused."""
     browser.cookies.clear()
     request = authn_request(saml_shop, clock.now(), IsPassive="true")
     address, frame = redirect_url(f"{saml_shop.path}/sso", request), (b"sec-fetch-dest", b"iframe")

@@ -1,4 +1,4 @@
-"""The browser of a user, and the application that it comes from."""
+"""A user's browser, and the application that it comes from."""
 
 import pytest
 

@@ -80,7 +80,7 @@ async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingPar
 async def test_a_request_of_an_application_can_be_a_form(relying_party: RelyingParty, user: Account, signed_in: bool) -> None:
     """It is checked and continues with GET, also from another site (OpenID Connect Core section 3.1.2.1).
 
-    The form never issues a code: the cookie of the session is not sent with a form of another site.
+    The form never issues a code: a browser does not send the session cookie with a cross-site form.
     """
     if signed_in:
         await sign_in_browser(relying_party, user)

@@ -19,7 +19,7 @@ OPENID = {"response_type": "code", "scope": "openid email"}
 
 
 async def agree(relying_party: RelyingParty, answer: str = "continue", **changes: str | None) -> dict[str, str]:
-    """Answer the page of this request, and return the fields that the application gets."""
+    """Answer the page for this request, and return the fields that the application gets."""
     fields = {**OPENID, **changes}
     page = await relying_party.open_request(**fields)
     assert page.status == 200, page.headers
@@ -38,7 +38,7 @@ async def is_asked(relying_party: RelyingParty, **changes: str | None) -> bool:
 
 
 async def consent_events(tenant: Tenant) -> list[tuple[str, list[str]]]:
-    """Return the consent events of the organization: their names and scopes. Webhooks and audit log have the same."""
+    """Return the organization's consent events: their names and scopes. Webhooks and audit log have the same."""
     events = [(name, data["scopes"]) for name, _, data in await tenant.webhook_events() if name.startswith("consent.")]
     entries = [(entry["action"], entry["details"]["scopes"]) for entry in await tenant.log() if entry["action"].startswith("consent.")]
     assert sorted(entries) == sorted(events)
@@ -143,7 +143,7 @@ async def test_choosing_an_account_gives_no_consent(relying_party: RelyingParty,
     answer = await relying_party.browser.answer(page, "select")
     if is_trusted:
         assert "code" in redirect_parts(answer)[1]
-    else:  # the page of the scopes comes next
+    else:  # the scope page comes next
         page = await relying_party.browser.open(leads_to(answer))
         assert (page.status, "It will be able to:" in page.text) == (200, True)
     assert await consent_events(relying_party.tenant) == []

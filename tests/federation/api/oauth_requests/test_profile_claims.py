@@ -13,7 +13,7 @@ from tests.federation.api.oauth_requests.test_consents import agree, tokens_of
 from tests.federation.api.relying import RelyingParty, sign_in_browser
 from tests.tables import table
 
-# All claims of section 5.1 but those of email addresses, phone numbers and postal addresses
+# All claims in section 5.1 except email addresses, phone numbers and postal addresses
 STANDARD = {
     *("name", "given_name", "family_name", "middle_name", "nickname", "preferred_username", "profile", "picture", "website", "gender"),
     *("birthdate", "zoneinfo", "locale", "updated_at"),
@@ -58,7 +58,7 @@ async def test_other_applications_get_no_details(relying_party: RelyingParty, us
         (Profile("Ada"), {"given_name": "Ada"}),
         (Profile("Ada King Lovelace"), {"given_name": "Ada King", "family_name": "Lovelace"}),
         (Profile("Ada Lovelace", given_name="Augusta", family_name="King"), {"given_name": "Augusta", "family_name": "King"}),
-        # The last word of the name may be a part of this family name.
+        # The name's last word may be a part of this family name.
         (Profile("María García López", family_name="García López"), {"family_name": "García López"}),
         (Profile("Ada Lovelace", nickname="Countess"), {"given_name": "Ada", "family_name": "Lovelace"}),
     ],

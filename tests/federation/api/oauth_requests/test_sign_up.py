@@ -39,7 +39,7 @@ from tests.support.tenants import Tenant
 
 SIGN_UP, RESEND = "/app/sign-up", "/app/resend-verification"
 NEW = "new@example.com"
-UNKNOWN = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"  # has the form of a token
+UNKNOWN = "5e0c3a0c-7c1b-4b7e-9d53-2f5e8b0c7a11"  # has a token's form
 IN_MAIN = re.compile(r'<a [^>]*href="([^"]+)"')
 
 
@@ -49,12 +49,12 @@ async def shop(acme: Tenant, browser: FakeBrowser) -> RelyingParty:
 
 
 def linked(page: Answer, start: str) -> str:
-    """Return the link of a page that starts with this path."""
+    """Return a page's link that starts with this path."""
     return next(href for href in map(unescape, IN_MAIN.findall(page.text)) if href.startswith(start))
 
 
 async def sign_up(browser: FakeBrowser, email: str = NEW, *, after: str = HOME, password: str = PASSWORD) -> Answer:
-    """Sign up on the page that continues at this path. The request of an application begins a flow."""
+    """Sign up on the page that continues at this path. An application's request begins a flow."""
     page = await browser.open(f"{SIGN_UP}?{urlencode({'next': after})}")
     if page.status == 303:
         page = await browser.open(leads_to(page))
@@ -182,7 +182,7 @@ async def test_another_browser_verifies_and_shows_the_sign_in(
     assert await is_verified(pool)
     assert not await phone.is_in()
     assert f'value="{NEW}"' in page.text
-    # The owner of the mailbox who did not sign up learns of the password, and can replace it.
+    # A mailbox owner who did not sign up learns about the password, and can replace it.
     assert "Didn't create this account?" in page.text
     assert parse_qs(urlsplit(linked(page, "/app/forgot-password")).query) == {"next": [f"{shop.request()}&flow={flow}"]}
     consent = await phone.open(leads_to(await phone.sign_in(NEW, after=shop.request())))
@@ -204,7 +204,7 @@ async def test_another_browser_continues_after_prompt_create(
 async def test_a_verification_link_signs_in_only_the_browser_that_chose_the_password(
     browser: FakeBrowser, app: QuartTrio, api: Api, ports: Ports, sent: FakeMailTransport, pool: Pool
 ) -> None:
-    """An attacker registers a victim's address, and the victim opens each link that can result from it."""
+    """An attacker registers a victim's address, and the victim opens all links that can result."""
     attacker, victim = FakeBrowser(app), browser
     await sign_up(attacker, password="the password of the squatter")
     await victim.open(SIGN_UP)
@@ -215,7 +215,7 @@ async def test_a_verification_link_signs_in_only_the_browser_that_chose_the_pass
     for mail in sent.emails:  # the first link works, and then the address is verified
         await victim.open(f"/auth/verify-email?token={link(mail)}")
         assert not await victim.is_in()
-    # A link for an account of the API is bound to no browser.
+    # A link for an API account is bound to no browser.
     await api.post("/api/auth/register", {"email": "api@example.com", "password": PASSWORD})
     await victim.submit(RESEND, RESEND, email="api@example.com")
     page = await victim.open(await mailed_link(ports, sent))

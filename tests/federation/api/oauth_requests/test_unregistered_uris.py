@@ -36,7 +36,7 @@ async def shop(acme: Tenant, browser: FakeBrowser) -> RelyingParty:
 
 
 def shown(answer: Answer) -> str:
-    """Return the text of the URI on the page."""
+    """Return the URI's text on the page."""
     [element] = html.document_fromstring(answer.text).xpath("//*[@class='sent']")
     return str(element.text_content())
 
@@ -144,7 +144,7 @@ async def test_a_program_gets_the_refusal_as_json(shop: RelyingParty) -> None:
 
 
 async def test_a_user_can_sign_out_although_the_address_is_not_registered(shop: RelyingParty, user: Account) -> None:
-    """Even with an ID token of the session they are asked first, and nothing leads to the address."""
+    """Even with an ID token from the session they are asked first, and nothing leads to the address."""
     await register_return(shop)
     await add_service_user(shop.tenant.ports, shop.service, user.id, signed_in=False)
     await sign_in_browser(shop, user)

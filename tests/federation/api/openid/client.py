@@ -1,4 +1,4 @@
-"""An application that asks for OpenID Connect, and the checks that it makes of an ID token."""
+"""An application that asks for OpenID Connect, and its checks on an ID token."""
 
 import re
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ STATE: Final = "af0ifjsldkj"
 
 @dataclass(slots=True)
 class OpenIdClient:
-    """A relying party that sends `scope` and `response_type` with each request."""
+    """A relying party that sends `scope` and `response_type` with every request."""
 
     party: RelyingParty
 
     def request(self, **changes: str | None) -> str:
-        """Return the path and query of an authorization request. Omit fields with the value None."""
+        """Return an authorization request's path and query. Omit fields with the value None."""
         return path_of(self.party, **changes)
 
     async def open(self, **changes: str | None) -> Answer:
         return await self.party.browser.open(self.request(**changes))
 
     async def agree(self, page: Answer, **changes: str | None) -> dict[str, str]:
-        """Press the first button of the page that this request shows, and return the response to the application."""
+        """Press the first button on the page that this request shows, and return the response to the application."""
         answer = re.search(r'name="answer" value="([^"]+)"', page.text)
         assert answer, page.text
         return result(await self.party.browser.answer(page, answer[1]))
@@ -56,7 +56,7 @@ class OpenIdClient:
         return refreshed
 
     async def id_claims(self, tokens: dict[str, Any]) -> dict[str, Any]:
-        """Return the claims of the ID token, after the checks of OpenID Connect Core section 3.1.3.7."""
+        """Return the ID token's claims, after the checks in OpenID Connect Core section 3.1.3.7."""
         keys = KeySet.import_key_set((await self.party.api.get("/.well-known/jwks.json")).json)
         token = jwt.decode(tokens["id_token"], keys, algorithms=["RS256"])
         assert token.header["typ"] == "JWT"
@@ -86,7 +86,7 @@ class OpenIdClient:
         await give_consent(self.party, account, *(scope or [Scope.OPENID]))
 
     async def sign_in_again(self, page: Answer, password: str = PASSWORD) -> Answer:
-        """Submit the sign-in form that is shown in the place of an answer."""
+        """Submit the sign-in form that is shown instead of an answer."""
         assert "<h1>Sign in" in page.text, page.text
         return await self.party.browser.fill(page, email=EMAIL, password=password)
 
@@ -97,7 +97,7 @@ def next_of(page: Answer) -> str:
 
 
 def result(answer: Answer) -> dict[str, str]:
-    """Return the fields of a redirect to the application, without the issuer and the state, which it always has."""
+    """Return the fields in a redirect to the application, without the issuer and the state, which it always has."""
     fields = dict(parse_qsl(urlsplit(leads_to(answer)).query, strict_parsing=True))
     assert (fields.pop("iss"), fields.pop("state")) == (BASE_URL, STATE)
     return fields

@@ -1,4 +1,4 @@
-"""The browser of a user, an application that asks for OpenID Connect, and the browser's session."""
+"""A user's browser, an application that asks for OpenID Connect, and the browser's session."""
 
 import pytest
 

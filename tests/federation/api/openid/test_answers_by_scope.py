@@ -1,4 +1,4 @@
-"""What the tokens of an application show of its user: each route that accepts them, by the scopes of the token (security J-9)."""
+"""What an application's tokens show about its user: all routes that accept them, by the tokens' scopes (security J-9)."""
 
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from tests.proof.access.calls import routes
 from tests.support.builders import EMAIL, run_sql
 from tests.support.identities import add_identity
 
-# Texts of the user in the database, by what must be granted to see them.
+# Texts about the user in the database, by the scope that shows them.
 ADDRESSES: Final = (EMAIL, "ada@codehost.example")
 NAMES: Final = ("Ada Lovelace", "images.example")
 OF_DEVICES: Final = ("203.0.113.77", "Ada's laptop", "203.0.113.78")
@@ -56,7 +56,7 @@ async def known(signed_in: OpenIdClient, user: Account, pool: Pool) -> OpenIdCli
 
 
 async def answers(app: QuartTrio, client: OpenIdClient, user: Account, token: str) -> dict[str, tuple[int, str]]:
-    """Return the status and the text of each reading route that accepts tokens of applications."""
+    """Return the status and text from every reading route that accepts application tokens."""
     values = {"user_id": str(user.id), "provider": "codehost"}
     [[device]] = await run_sql(client.party.tenant.pool, "select id from devices where name = 'Ada''s laptop'")
     seen = {}
@@ -112,7 +112,7 @@ async def test_a_token_without_openid_shows_what_is_documented(app: QuartTrio, k
 
 
 async def test_tokens_have_the_address_only_with_its_scope(known: OpenIdClient) -> None:
-    """A refresh that leaves the scope out, or all of them, hides the address, and a later one with it shows the address again."""
+    """A refresh that leaves this scope or all scopes out hides the address, and a later refresh with the scope shows it again."""
     plain, full = await known.tokens(scope="openid profile"), await known.tokens(scope="openid email")
     for tokens, shows in ((plain, False), (await known.refresh(plain), False), (full, True), (await known.refresh(full), True)):
         await assert_address(known, tokens, shows=shows)

@@ -19,7 +19,7 @@ LOGIN = {"prompt": "login"}
 
 
 async def begin(client: OpenIdClient, **changes: str) -> str:
-    """Return the path of the flow of a request for which the user is asked to sign in."""
+    """Return the path of the flow for a request for which the user is asked to sign in."""
     page = await client.open(**changes)
     assert "<h1>Sign in" in page.text
     return client.party.browser.path.removesuffix("/sign-in")
@@ -36,7 +36,7 @@ async def asks_for_sign_in(client: OpenIdClient, path: str) -> bool:
 
 @pytest.fixture
 async def flow(signed_in: OpenIdClient, user: Account, clock: FakeClock) -> str:
-    """The flow of a request with `prompt=login`. A minute later, the user signs in in another tab."""
+    """The flow for a request with `prompt=login`. A minute later, the user signs in in another tab."""
     await signed_in.agree_before(user)
     clock.advance(timedelta(minutes=1))
     flow = await begin(signed_in, **LOGIN)
@@ -115,7 +115,7 @@ async def test_a_flow_of_another_browser_proves_nothing_and_says_nothing(signed_
 async def test_a_flow_keeps_its_time_when_its_page_is_opened_again(
     signed_in: OpenIdClient, user: Account, clock: FakeClock, pool: Pool
 ) -> None:
-    """Otherwise a sign-in in a second tab would not count for the first one."""
+    """Otherwise a sign-in in a second tab would not count for the first tab."""
     await signed_in.agree_before(user)
     clock.advance(timedelta(minutes=1))
     flow = await begin(signed_in, **LOGIN)

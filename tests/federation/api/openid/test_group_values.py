@@ -1,4 +1,4 @@
-"""Values of groups in claims, while admins change them."""
+"""Group values in claims, while admins change them."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def call(acme: Tenant, method: str, path: str, body: Any = None) -> Answer
 async def test_values_of_a_group_that_change_during_sign_ins_are_those_of_one_moment(
     acme: Tenant, signed_in: OpenIdClient, user: Account
 ) -> None:
-    """A token has all values of the group or none, also if the attribute is deleted at the same time. No sign-in fails."""
+    """A token has all the group's values or none, even if the attribute is deleted at the same time. No sign-in fails."""
     await signed_in.agree_before(user, *Scope)
     await add_member(acme.pool, acme.org, user.id, confirmed=True)
     groups = GroupAdmin(acme, "owner")

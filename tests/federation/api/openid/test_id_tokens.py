@@ -1,4 +1,4 @@
-"""ID tokens: from a code and from a refresh, and the scope of the response (OpenID Connect Core sections 2, 3.1.3 and 12.2)."""
+"""ID tokens: from a code and from a refresh, and the response's scope (OpenID Connect Core sections 2, 3.1.3 and 12.2)."""
 
 from base64 import urlsafe_b64encode
 from datetime import timedelta

@@ -39,7 +39,7 @@ async def source_of(application: OpenIdClient) -> dict[str, str]:
 
 
 async def resolve(application: OpenIdClient, source: dict[str, str]) -> dict[str, Any]:
-    """Return the claims from the source, as the API server of Kubernetes does: a JWT by the issuer for the same client."""
+    """Return the claims from the source, as the Kubernetes API server does: a JWT by the issuer for the same client."""
     assert source["endpoint"] == BASE_URL + USERINFO
     answer = await application.party.api.get(USERINFO, token=source["access_token"])
     assert (answer.status, answer.headers["Content-Type"]) == (200, "application/jwt"), answer.text

@@ -20,7 +20,7 @@ ENDPOINTS: Final = {
 }
 SECRETS_AND_KEYS: Final = ["client_secret_basic", "client_secret_post", "private_key_jwt"]
 ALGORITHMS: Final = ["RS256", "PS256", "ES256", "EdDSA"]
-# Each list and flag is explicit, because many of them have a default that would be wrong here.
+# Every list and flag is explicit, because many have a default that would be wrong here.
 VALUES: Final[dict[str, Any]] = {
     "token_endpoint_auth_methods_supported": [*SECRETS_AND_KEYS, "none"],
     "revocation_endpoint_auth_methods_supported": [*SECRETS_AND_KEYS, "none"],

@@ -1,4 +1,4 @@
-"""The claim settings that products document, read from the tokens of an application. The user is in the groups of the settings."""
+"""The claim settings that products document, read from an application's tokens. The user is in the settings' groups."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ async def application(signed_in: OpenIdClient, user: Account, acme: Tenant) -> O
 
 
 def setting(preset: str, pattern: str) -> tuple[str, ...]:
-    """Return the parts of a setting, as the page shows it for the product."""
+    """Return a setting's parts, as the page shows it for the product."""
     chosen = find_preset(preset)
     assert chosen is not None
     found = re.search(pattern, chosen.settings)
@@ -40,7 +40,7 @@ def setting(preset: str, pattern: str) -> tuple[str, ...]:
 
 
 async def claims_with(application: OpenIdClient, acme: Tenant, preset: str, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the claims of the ID token and of the userinfo endpoint with the preset of a product."""
+    """Return the claims in the ID token and from the userinfo endpoint with a product's preset."""
     chosen = find_preset(preset)
     assert chosen is not None
     document = {**to_document(chosen.fill_in({})), "version": 0, **changes}
@@ -51,7 +51,7 @@ async def claims_with(application: OpenIdClient, acme: Tenant, preset: str, **ch
 
 
 async def test_grafana_finds_the_login_the_groups_and_the_role(application: OpenIdClient, acme: Tenant) -> None:
-    """Each path is looked up in the ID token first, and then in the answer of `api_url`.
+    """A path is looked up first in the ID token, and then in the answer from `api_url`.
 
     https://grafana.com/docs/grafana/latest/setup-grafana/configure-access/configure-authentication/generic-oauth/
     """
@@ -131,7 +131,7 @@ async def test_gitlab_finds_the_user_and_the_groups(application: OpenIdClient, a
 
 
 async def test_no_user_takes_the_name_of_another_one_at_a_product(application: OpenIdClient, acme: Tenant, user: Account) -> None:
-    """Users choose their `preferred_username`. No preset, and no setting of it, finds a user by such a name."""
+    """Users choose their `preferred_username`. No preset or preset setting finds a user by such a name."""
     await run_sql(acme.pool, 'update users set profile_details = \'{"preferred_username": "owner"}\' where id = %s', user.id)
     for preset in PRESETS:
         version = (await acme.api.get(f"{acme.path}/services/shop/claims", token=acme.token("owner"))).json["version"]
@@ -143,7 +143,7 @@ async def test_no_user_takes_the_name_of_another_one_at_a_product(application: O
 
 
 async def test_an_application_that_needs_a_user_name_gets_one_without_a_profile(application: OpenIdClient, acme: Tenant) -> None:
-    """As in the case of applications that refuse a sign-in without preferred_username."""
+    """Some applications refuse a sign-in without preferred_username."""
     id_token, userinfo = await claims_with(application, acme, "gitlab")
     assert "name" not in userinfo, "the user has filled in nothing"
     assert id_token["preferred_username"] == userinfo["preferred_username"] == EMAIL

@@ -33,7 +33,7 @@ async def test_prompt_none_never_shows_a_page(shop: OpenIdClient, user: Account)
 
 
 async def test_prompt_none_does_not_reveal_a_user_to_an_organization(shop: OpenIdClient, user: Account, pool: Pool) -> None:
-    """The answer for an unknown user has no code, and no row of theirs appears in the organization (section 3.1.2.6)."""
+    """The answer for an unknown user has no code, and the organization gets no row about them (section 3.1.2.6)."""
     await sign_in_browser(shop.party, user, is_known=False)
     assert error(await shop.open(prompt="none")) == "consent_required"
     assert await run_sql(pool, "select count(*) from authorization_codes") == [(0,)]
@@ -110,7 +110,7 @@ async def test_an_impossible_prompt_is_an_invalid_request(signed_in: OpenIdClien
 
 
 async def test_the_answer_to_the_consent_page_does_not_skip_a_sign_in(signed_in: OpenIdClient, user: Account, pool: Pool) -> None:
-    """The token of the form is that of the session, so it fits any request."""
+    """The form token is the session's token, so it fits any request."""
     page, browser = await signed_in.open(), signed_in.party.browser
     for changes in (
         {"prompt": "login"},

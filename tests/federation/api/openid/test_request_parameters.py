@@ -1,4 +1,4 @@
-"""The other parameters of a request: `claims`, `nonce`, `response_mode`, `response_type`, `request` and `resource`.
+"""Further request parameters: `claims`, `nonce`, `response_mode`, `response_type`, `request` and `resource`.
 
 Sources: OpenID Connect Core sections 3.1.2.1, 5.5 and 6, RFC 8707, OAuth 2.0 Form Post Response Mode.
 """
@@ -19,7 +19,7 @@ from tests.support.builders import BASE_URL, EMAIL, Answer, add_account
 
 
 def posted(page: Answer) -> tuple[str, dict[str, str]]:
-    """Return the target and the fields of the page that posts an answer to the application."""
+    """Return the target and the fields on the page that posts an answer to the application."""
     assert page.status == 200
     target = re.search(r'<form id="answer" method="post" action="([^"]+)">', page.text)
     assert target, page.text
@@ -229,7 +229,7 @@ async def test_parameters_of_a_request_are_not_repeated(signed_in: OpenIdClient)
 
 
 async def test_a_second_resource_is_refused(signed_in: OpenIdClient) -> None:
-    """RFC 8707 lets a request have several. Gatehouse issues a token for one API (decision 301)."""
+    """RFC 8707 lets a request have several. Gatehouse issues a token for a single API (decision 301)."""
     api = f"{BASE_URL}/api"
     path = signed_in.request(resource=api)
     for again in (api, f"{BASE_URL}/auth/userinfo", "x"):

@@ -75,7 +75,7 @@ async def test_another_resource_than_the_granted_one_is_refused_and_uses_nothing
 
 
 async def test_a_second_resource_is_refused_and_uses_nothing_up(signed_in: OpenIdClient) -> None:
-    """Also if it is the granted one (decision 301)."""
+    """This holds even for the granted resource (decision 301)."""
     resources, party = [f"{BASE_URL}{USERINFO}"] * 2, signed_in.party
     code = (await signed_in.authorize())["code"]
     fields = {"code": code, "redirect_uri": party.redirect_uri, "client_id": str(party.client_id), "client_secret": party.secret}

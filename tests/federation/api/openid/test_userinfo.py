@@ -14,7 +14,7 @@ from tests.support.builders import BASE_URL, EMAIL, Answer, run_sql, sign_in
 
 
 def refusal(answer: Answer) -> tuple[int, str]:
-    """Return the status and the error of a refusal, which the header names too if a token was sent."""
+    """Return a refusal's status and error, which the header names too if a token was sent."""
     error: str = answer.json["error"]
     assert answer.headers["WWW-Authenticate"] in (f'Bearer error="{error}"', f'Bearer error="{error}", scope="openid"', "Bearer")
     return answer.status, error
@@ -123,7 +123,7 @@ async def test_the_claims_are_as_they_are_now(signed_in: OpenIdClient, user: Acc
 
 
 async def test_a_token_for_userinfo_also_reads_the_own_profile(signed_in: OpenIdClient, user: Account) -> None:
-    """The routes of security J-9 accept it, too."""
+    """The routes in security J-9 accept it, too."""
     tokens = await signed_in.tokens()
     answer = await signed_in.party.api.get("/api/user", token=tokens["access_token"])
     assert (answer.status, answer.json["id"]) == (200, str(user.id))

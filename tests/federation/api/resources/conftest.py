@@ -1,4 +1,4 @@
-"""An application with an API resource, and the browser's session of a user who has agreed to nothing."""
+"""An application with an API resource, and the browser session of a user who has agreed to nothing."""
 
 import pytest
 

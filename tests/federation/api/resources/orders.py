@@ -1,4 +1,4 @@
-"""An application that asks for an API resource of its organization."""
+"""An application that asks for its organization's API resource."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,13 +15,13 @@ READ, WRITE = "orders:read", "orders:write"
 
 @dataclass(slots=True)
 class OrdersClient:
-    """A relying party that asks for the API with each request."""
+    """A relying party that asks for the API in every request."""
 
     party: RelyingParty
     resource: UUID
 
     def path(self, **changes: str | None) -> str:
-        """Return the path and query of an authorization request. Omit fields with the value None."""
+        """Return an authorization request's path and query. Omit fields with the value None."""
         return self.party.request(**{"response_type": "code", "scope": READ, "resource": ORDERS, **changes})
 
     async def open(self, **changes: str | None) -> Answer:
@@ -60,13 +60,13 @@ class OrdersClient:
 
 
 def seen(tokens: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the audience and the scope of an access token, and the scope and the lifetime in the response."""
+    """Return the access token's audience and scope, and the response's scope and lifetime."""
     token = claims(tokens)
     return token["aud"], token.get("scope"), tokens.get("scope"), token["exp"] - token["iat"]
 
 
 def error(answer: Answer) -> str:
-    """Return the error of a redirect or of the token endpoint."""
+    """Return the error in a redirect or from the token endpoint."""
     if answer.status == 303:
         return dict(parse_qsl(urlsplit(leads_to(answer)).query))["error"]
     assert answer.status in (400, 401, 403), answer.text

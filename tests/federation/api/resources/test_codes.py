@@ -1,4 +1,4 @@
-"""Codes and tokens for an API resource of the organization (RFC 8707 sections 2.1 and 2.2, decision 301)."""
+"""Codes and tokens for an organization's API resource (RFC 8707 sections 2.1 and 2.2, decision 301)."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ async def test_a_request_without_openid_gives_a_token_for_the_api(orders: Orders
 
 
 async def test_a_request_with_openid_gives_an_id_token_too(orders: OrdersClient, user: Account) -> None:
-    """The access token has the scopes of the API only, and opens nothing else."""
+    """The access token has only the API's scopes, and opens nothing else."""
     tokens = await orders.tokens(scope=f"openid email {READ}", nonce="n")
     assert seen(tokens) == (ORDERS, READ, f"openid email {READ}", 600)
     assert claims({"access_token": tokens["id_token"]}).items() >= {"sub": str(user.id), "email": EMAIL, "nonce": "n"}.items()

@@ -1,4 +1,4 @@
-"""The consent of users to an application's use of an API resource (OpenID Connect Core section 3.1.2.4, decision 301)."""
+"""Users' consent to an application that uses an API resource (OpenID Connect Core section 3.1.2.4, decision 301)."""
 
 from typing import Any
 
@@ -104,7 +104,7 @@ async def test_a_consent_is_for_one_application_and_one_resource(orders: OrdersC
 
 
 async def test_a_consent_is_listed_and_withdrawn(orders: OrdersClient, user: Account, acme: Tenant) -> None:
-    """Sessions and codes end with it, also those without `openid`."""
+    """Sessions and codes end with it, even without `openid`."""
     tokens = await orders.tokens(scope=f"{READ} {WRITE}")
     with_openid = await orders.tokens(scope=f"openid {READ}")
     code = await orders.code()

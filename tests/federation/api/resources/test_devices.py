@@ -1,4 +1,4 @@
-"""The device flow for an API resource of the organization (RFC 8628, RFC 8707, decision 301)."""
+"""The device flow for an organization's API resource (RFC 8628, RFC 8707, decision 301)."""
 
 import pytest
 

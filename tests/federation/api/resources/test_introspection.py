@@ -1,4 +1,4 @@
-"""Introspection by an API (RFC 7662, decision 302): the tokens of users for it, and no others."""
+"""Introspection by an API (RFC 7662, decision 302): only user tokens for this API."""
 
 from datetime import timedelta
 from typing import Any
@@ -59,7 +59,7 @@ async def test_an_api_sees_the_state_of_access_tokens_for_it(orders: OrdersClien
 async def test_an_api_sees_no_other_tokens(
     orders: OrdersClient, orders_api: Program, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
-    """Neither those for another API, also with the same identifier, nor refresh tokens, nor those for the platform."""
+    """It sees no tokens for an API with the same identifier elsewhere, no refresh tokens, and no platform tokens."""
     tokens = await orders.tokens(scope=f"openid {READ}")
     other = await program(acme, await add_api_resource(acme.pool, acme.org, f"{ORDERS}v2", services=(orders.party.service,)))
     await verify_domain(acme.pool, other_tenant.org, "other.example")

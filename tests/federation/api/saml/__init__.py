@@ -1,1 +1,1 @@
-"""Tests of SAML sign-on over HTTP."""
+"""Tests for SAML sign-on over HTTP."""

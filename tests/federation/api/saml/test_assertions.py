@@ -1,4 +1,4 @@
-"""The contents of SAML assertions, ForceAuthn and IsPassive (security X-6, X-7, X-8)."""
+"""What SAML assertions contain, ForceAuthn and IsPassive (security X-6, X-7, X-8)."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -71,7 +71,7 @@ async def test_assertion_and_response_are_signed_as_required(browser: SamlBrowse
 async def test_a_new_certificate_or_configuration_is_used_by_the_next_response(
     api: Api, browser: SamlBrowser, shop: SamlApplication, acme: Tenant, user: Account
 ) -> None:
-    """The first response has put the key into the cache of this process, as in every other process."""
+    """The first response has put the key into this process's cache; every process has such a cache."""
     await browser.sign_in()
     first = await browser.sign_on(shop)
     answer = await api.call("POST", f"{shop.management}/certificate", token=acme.token("owner"))
@@ -96,7 +96,7 @@ async def test_a_new_certificate_or_configuration_is_used_by_the_next_response(
 
 
 def verify_signatures(response: PostedResponse, certificate: str) -> None:
-    """Verify both signatures with xmlsec. Raises: xmlsec.Error."""
+    """Verify the two signatures with xmlsec. Raises: xmlsec.Error."""
     signatures = list(response.root.iter(f"{{{NS['ds']}}}Signature"))
     assert len(signatures) == 2
     for signature in signatures:

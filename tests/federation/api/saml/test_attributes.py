@@ -1,4 +1,4 @@
-"""SAML attributes of further sources, and how they are written."""
+"""SAML attributes from further sources, and how they are written."""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ CONFIGURATION: Final = {"enabled": False, "entity_id": "https://shop.example/met
 
 @pytest.fixture
 async def member(acme: Tenant, user: Account, pool: Pool) -> Account:
-    """A member with values of an attribute and of the directory."""
+    """A member with an attribute's values and a directory's values."""
     await add_member(pool, acme.org, user.id, "admin", confirmed=True)
     declare = "insert into organization_attributes values (%s, %s, 'A', %s, '{admin}', 'first', 1, now())"
     for name, kind in (("teams", "list"), ("level", "number"), ("active", "boolean")):
@@ -41,7 +41,7 @@ async def member(acme: Tenant, user: Account, pool: Pool) -> Account:
 
 
 async def attributes(browser: SamlBrowser, application: Any) -> dict[str, tuple[str, list[str]]]:
-    """Return the format and the values of each attribute of a sign-on."""
+    """Return the format and the values for every attribute in a sign-on."""
     await browser.sign_in()
     found = (await browser.sign_on(application)).root.iter(f"{{{NS['saml']}}}Attribute")
     return {str(each.get("Name")): (str(each.get("NameFormat")), [str(value.text) for value in each]) for each in found}
@@ -105,7 +105,7 @@ async def test_too_many_values_are_refused_with_a_sentence(
 async def test_values_that_would_be_split_otherwise_are_refused_with_a_sentence(
     browser: SamlBrowser, ports: Ports, pool: Pool, acme: Tenant, member: Account
 ) -> None:
-    """Each source of a name that others choose: a group, an attribute, a directory, a profile."""
+    """The sources are names that other people choose: a group, an attribute, a directory, a profile."""
     mapping = {"attribute:teams": "teams", "groups": "memberOf", "directory:department": "ou", "name": "displayName"}
     formats = {name: AttributeFormat(separator=";;") for name in mapping.values()}
     shop = await add_application(ports, pool, acme.org, acme.slug, attribute_mapping=mapping, attribute_formats=formats)

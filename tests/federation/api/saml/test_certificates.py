@@ -1,4 +1,4 @@
-"""The next and the previous certificate of a service (security X-11, decision 382)."""
+"""A service's next and previous certificates (security X-11, decision 382)."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ WITH_KEY = "select coalesce(standby, 'active') from saml_certificates where priv
 
 
 class Certificates:
-    """The certificates of an application: what an admin does, what the metadata has, and what signs."""
+    """An application's certificates: what an admin does, what the metadata has, and what signs."""
 
     def __init__(self, api: Api, acme: Tenant, shop: SamlApplication, browser: SamlBrowser) -> None:
         self._api, self._acme, self._shop, self._browser = api, acme, shop, browser

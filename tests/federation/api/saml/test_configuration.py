@@ -1,4 +1,4 @@
-"""The SAML configuration, certificates and metadata of a service.
+"""A service's SAML configuration, certificates and metadata.
 
 Covers security X-4 and X-11, and decisions 172, 184, 185, 186.
 """
@@ -306,7 +306,7 @@ async def test_other_services_are_not_found(api: Api, shop: Shop, acme: Tenant) 
         assert (answer.status, answer.code) == (404, "NOT_FOUND"), (method, path)
 
 
-# Metadata, validated with the schemas of SAML
+# Metadata, validated with the SAML schemas
 
 
 async def test_the_metadata(api: Api, ports: Ports, pool: Pool, acme: Tenant) -> None:

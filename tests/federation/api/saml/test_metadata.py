@@ -1,4 +1,4 @@
-"""The import of an application's metadata, and the check of the SAML configuration."""
+"""Importing an application's metadata, and checking the SAML configuration."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -80,7 +80,7 @@ async def test_the_metadata_of_an_application_gives_its_settings(shop: None, api
 
 @pytest.mark.slow
 async def test_metadata_written_by_other_projects_is_read(shop: None, api: Api, acme: Tenant) -> None:
-    from saml2.config import SPConfig  # takes a second, so other tests of this module do not wait for it
+    from saml2.config import SPConfig  # takes a second, so the other tests in this module do not wait for it
     from saml2.metadata import entity_descriptor
 
     acs, slo = "https://sp.example/acs", "https://sp.example/slo"

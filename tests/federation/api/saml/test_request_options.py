@@ -1,4 +1,4 @@
-"""Options of AuthnRequests: NameIDPolicy, Subject, RequestedAuthnContext and IsPassive.
+"""AuthnRequest options: NameIDPolicy, Subject, RequestedAuthnContext and IsPassive.
 
 The application gets the requested option, or an error status at its ACS URL (SAML core sections
 3.3.2.2.1 and 3.4.1, SAML profiles section 4.1.4.1).

@@ -67,7 +67,7 @@ async def check_refused(answer: Answer, pool: Pool) -> None:
 XXE = '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>'
 LAUGHS = "<!DOCTYPE x [<!ENTITY a 'ha'>" + "".join(f"<!ENTITY {chr(98 + n)} '{f'&{chr(97 + n)};' * 10}'>" for n in range(9)) + "]>"
 ISSUER = "https://shop.example.com/metadata"
-# The differences from a valid request, by the name of the mistake.
+# The differences from a valid request, by the mistake's name.
 INVALID: dict[str, dict[str, Any]] = {
     "a document type": {"before": "<!DOCTYPE x>"},
     "an external entity": {"before": XXE, "inside": "<x>&e;</x>"},
@@ -292,7 +292,7 @@ async def test_a_request_id_works_once(
 async def test_a_key_that_cannot_be_decrypted_is_a_server_error_without_details(
     browser: SamlBrowser, shop: SamlApplication, ports: Ports, user: Account, pool: Pool
 ) -> None:
-    """As after a restore with other keys. Requests that need no signature still work."""
+    """This can happen after a restore with the wrong keys. Requests that need no signature still work."""
     await add_service_user(ports, shop.id, user.id, signed_in=False)
     await browser.sign_in()
     await browser.sign_on(shop)

@@ -164,7 +164,7 @@ async def test_every_page_names_the_application_and_has_its_design(
         assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in page.text
         assert is_designed(page)
     assert is_designed(await browser.open(await browser.sign_in_at(after)))
-    # No sign-on, and one of another service.
+    # No sign-on, and another service's sign-on.
     for other in (f"{shop.path}/authenticate?saml_state={new_secret()}", after.replace("/shop/", "/blog/"), f"{shop.path}/authenticate"):
         page = await browser.open(f"{SIGN_IN}?{urlencode({'next': other})}")
         assert "<h1>Sign in</h1>" in page.text
@@ -297,7 +297,7 @@ async def test_an_api_client_gets_the_fields_as_json(api: Api, shop: SamlApplica
 
 
 async def test_a_bookmark_starts_a_sign_in_from_the_browser_session(browser: SamlBrowser, shop: SamlApplication, user: Account) -> None:
-    """Of any user who may use the service, with SAML. Without a session, the sign-in page leads to the application."""
+    """Any user who may use the service can do this, with SAML. Without a session, the sign-in page leads to the application."""
     bookmark = f"{shop.management}/login?RelayState=there%26back"
     assert "<h1>Sign in to <bdi>Shop</bdi></h1>" in (await browser.open(bookmark)).text
     response = posted_response(await browser.open(await browser.sign_in_at(bookmark)))

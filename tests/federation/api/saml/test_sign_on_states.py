@@ -1,4 +1,4 @@
-"""The state of SAML sign-ons, and sign-ins through the API that complete them.
+"""SAML sign-on states, and sign-ins through the API that complete them.
 
 Covers security A-10, S-4, X-5 and X-8, and decision 175.
 """

@@ -10,7 +10,7 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 async def walk(browser: SamlBrowser, shop: SamlApplication, applications: SamlApplications, other_tenant: Tenant) -> LogoutWalk:
-    """Four applications of two organizations. `shop` starts the logout."""
+    """Four applications in two organizations. `shop` starts the logout."""
     other_applications = [
         await applications.add("blog"),
         await applications.add("wiki", other_tenant),

@@ -29,7 +29,7 @@ async def send_request(
 class LogoutInProgress:
     """A logout that `shop` started.
 
-    The browser is at the first other application, and can deliver further requests.
+    The browser is at the second application, and can deliver further requests.
     """
 
     def __init__(self, walk: LogoutWalk, sessions: dict[str, Any], step: Answer) -> None:
@@ -47,7 +47,7 @@ class LogoutInProgress:
     async def finish(self, step: Answer) -> Answer:
         """Finish the logout from this step.
 
-        The late response of the first application still counts.
+        The first application's late response still counts.
         """
         if self.walk.pending_request(step) != (self.first, self.request_id):
             response = logout_response(self.first, self.browser.now(), self.request_id)
@@ -58,7 +58,7 @@ class LogoutInProgress:
 
 
 async def start_logout(walk: LogoutWalk) -> LogoutInProgress:
-    """Sign the browser in at all applications, and send a LogoutRequest of `shop` with the id "_begun"."""
+    """Sign the browser in at all applications, and send a LogoutRequest from `shop` with the id "_begun"."""
     sessions = await walk.sign_in()
     session = sessions["shop"]
     step = await send_request(walk.browser, walk.applications["shop"], session.name_id, session.session_index, id_="_begun")
@@ -66,7 +66,7 @@ async def start_logout(walk: LogoutWalk) -> LogoutInProgress:
 
 
 def final_statuses(step: Answer, application: SamlApplication, request_id: str) -> list[str]:
-    """Return the status codes of the LogoutResponse to this request."""
+    """Return the status codes in the LogoutResponse to this request."""
     message = RedirectedMessage(redirect_target(step))
     assert message.root.get("InResponseTo") == request_id
     return statuses(step, application)

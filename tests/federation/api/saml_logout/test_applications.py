@@ -149,7 +149,7 @@ async def test_an_application_without_slo_url_makes_the_logout_partial(
 async def test_a_request_ends_no_other_sessions(
     app: QuartTrio, browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    """Another name does not match, nor does the index of another session or of another application."""
+    """A different name does not match, nor does the index of a different session or application."""
     await browser.sign_in()
     session, other_session = await browser.sign_on(shop), await browser.sign_on(blog)
     other = SamlBrowser(app, clock)

@@ -37,7 +37,7 @@ from tests.support.tenants import Tenant, Tenants
 
 @pytest.fixture
 async def other(tenants: Tenants) -> Tenant:
-    """An application of another organization."""
+    """An application in another organization."""
     return await tenants.add("other")
 
 
@@ -291,7 +291,7 @@ async def test_deletions_in_parallel_lose_no_request_and_report_no_false_status(
     api: Api,
     user: Account,
 ) -> None:
-    """Eight browsers are between services when one of the services is deleted."""
+    """Eight browsers are between services when a service is deleted."""
     walks = [LogoutWalk(SamlBrowser(app, clock), shop, blog, wiki) for _ in range(8)]
     last_steps: dict[int, Answer] = {}
     confirmed: dict[int, set[str]] = {number: set() for number in range(8)}

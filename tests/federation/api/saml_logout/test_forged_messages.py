@@ -1,6 +1,6 @@
 """Messages that match no session, while a logout is in progress (security X-9).
 
-Any page can make the browser deliver one. It changes nothing.
+Any page can make the browser deliver such a message. It changes nothing.
 """
 
 import itertools
@@ -34,7 +34,7 @@ DELIVERIES: Final = ("redirect", "form", "form that is not followed")
 async def test_a_request_that_matches_no_session_changes_nothing(
     app: Any, clock: FakeClock, walk: LogoutWalk, shop: SamlApplication, applications: SamlApplications, pool: Pool
 ) -> None:
-    """A request with a wrong name, a wrong index or both, and one of an application without sessions."""
+    """The requests have a wrong name or index, or come from an application without sessions."""
     foreign = await applications.add("foreign")
     findings = []
     for has_new_session in (False, True):

@@ -1,4 +1,4 @@
-"""Sign-outs of new sessions while a logout is in progress (security X-9).
+"""Signing out of new sessions while a logout is in progress (security X-9).
 
 They end the session here and are partial. The logout in progress continues unchanged.
 """
@@ -24,7 +24,7 @@ from tests.support.services import add_service_user
 
 
 async def finish_first(in_progress: LogoutInProgress, shop: SamlApplication, pool: Pool) -> None:
-    """Finish the logout of `shop`, and check that it was complete."""
+    """Finish the logout at `shop`, and check that it was complete."""
     step = await in_progress.walk.confirm(in_progress.first, in_progress.request_id)
     assert final_statuses(await in_progress.walk.finish(step), shop, "_begun") == ["Success"]
     assert sorted(in_progress.walk.notified) == ["blog", "desk", "wiki"]
@@ -36,7 +36,7 @@ async def test_a_request_of_a_new_session_is_partial(
     in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool, pool: Pool
 ) -> None:
     browser, rows = in_progress.browser, await logout_rows(pool)
-    for initiator in (in_progress.rest[0], shop):  # the second one started the logout in progress
+    for initiator in (in_progress.rest[0], shop):  # the second browser started the logout in progress
         session = await sign_in_again(browser, initiator)
         await browser.sign_on(in_progress.rest[1])
         answer = await send_request(browser, initiator, session.name_id, session.session_index, by_form=by_form, id_="_new")

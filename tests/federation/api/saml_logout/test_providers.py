@@ -1,4 +1,4 @@
-"""Sign-outs that go on at the identity provider of an organization (RP-Initiated Logout 1.0)."""
+"""Sign-outs that go on at an organization's identity provider (RP-Initiated Logout 1.0)."""
 
 from urllib.parse import parse_qs, urlsplit
 
@@ -23,7 +23,7 @@ LOGOUT = {"client_id": "gatehouse", "id_token": "a.b.c", "end_session_endpoint":
 
 @pytest.fixture
 async def login(ports: Ports, pool: Pool, browser: SamlBrowser, user: Account) -> ConnectionLogin:
-    """The sign-in of the browser's session at a connection, beside its password."""
+    """The browser session's sign-in at a connection, beside its password."""
     connection = await add_connection(ports.storage, await add_organization(pool, "with-okta"))
     login = await add_login(ports.storage, connection, user.id, logout=LOGOUT)
     await browser.sign_in()

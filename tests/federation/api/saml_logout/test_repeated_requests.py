@@ -1,6 +1,6 @@
-"""Further LogoutRequests of the same session, while its logout is in progress (security X-9).
+"""Further LogoutRequests for the same session, while its logout is in progress (security X-9).
 
-The request that started the logout leads to the current step again. Others get PartialLogout.
+The request that started the logout leads to the current step again. Different requests get PartialLogout.
 """
 
 import pytest
@@ -98,7 +98,7 @@ async def test_parallel_copies_of_a_request_lead_to_one_step(
 
 @pytest.mark.slow
 async def test_one_of_parallel_logouts_runs_and_the_others_are_partial(walk: LogoutWalk, browser: SamlBrowser, pool: Pool) -> None:
-    """Twenty requests of four applications with different ids."""
+    """The test sends twenty requests from four applications with different ids."""
     sessions = await walk.sign_in()
 
     async def begin(number: int) -> Answer:

@@ -41,7 +41,7 @@ async def shop(applications: SamlApplications, key: SamlCertificate) -> SamlAppl
 
 
 class Browsers:
-    """Browsers of the user, who is signed in to these applications in them, and one without a session."""
+    """The user's browsers, signed in to these applications, and a browser without a session."""
 
     def __init__(self, app: QuartTrio, clock: FakeClock) -> None:
         self._app, self._clock = app, clock
@@ -78,7 +78,7 @@ async def test_without_session_index_an_unsigned_request_ends_the_sessions_of_th
 async def test_only_a_right_signature_ends_the_sessions_of_other_browsers(
     browsers: Browsers, shop: SamlApplication, key: SamlCertificate, other_key: SamlCertificate, user: Account, clock: FakeClock
 ) -> None:
-    """Each case is delivered by a browser without a session, while the user is signed in in another one."""
+    """A browser without a session delivers the request, while the user is signed in in a second browser."""
 
     def message(**changes: Any) -> bytes:
         return logout_request(shop, clock.now(), EMAIL, **changes)
@@ -89,7 +89,7 @@ async def test_only_a_right_signature_ends_the_sessions_of_other_browsers(
         return message().replace(b"</samlp:LogoutRequest>", b"<samlp:Extensions>" + signed + b"</samlp:Extensions></samlp:LogoutRequest>")
 
     def moved() -> bytes:
-        """Return a request about the user with the signature of another request."""
+        """Return a request about the user with the signature from a different request."""
         signed = signed_document(logout_request(shop, clock.now(), "stranger@example.com", ID="_same"), key)
         [signature] = re.findall(rb"<ds:Signature .*</ds:Signature>", signed, re.DOTALL)
         return message(ID="_same").replace(b"</saml:Issuer>", b"</saml:Issuer>" + signature)
@@ -151,7 +151,7 @@ async def test_a_signed_request_ends_all_sessions_of_the_user_with_the_applicati
     acme: Tenant,
     pool: Pool,
 ) -> None:
-    """The user's sessions with other applications only, and sessions of other users, continue."""
+    """The user's sessions at other applications, and other users' sessions, continue."""
     await add_service_user(ports, shop.id, (await add_account(ports, "eve@example.com")).id, signed_in=False)
     browser, second, third = await browsers.add(shop, blog), await browsers.add(shop), await browsers.add(shop)
     bystanders = [await browsers.add(blog), await browsers.add(), await browsers.add(shop, email="eve@example.com")]

@@ -1,4 +1,4 @@
-"""Sign-in through the identity provider `provider`, into a service of acme."""
+"""Sign-in through the identity provider `provider`, into acme's service."""
 
 from uuid import UUID
 

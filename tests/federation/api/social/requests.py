@@ -1,4 +1,4 @@
-"""The values of a request that starts a sign-in, and the providers of the tests."""
+"""The values in a request that starts a sign-in, and the test providers."""
 
 from typing import Final
 

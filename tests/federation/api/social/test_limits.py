@@ -1,4 +1,4 @@
-"""The rate limit of sign-ins at the providers of the platform, as at connections: an answer counts only if it fails."""
+"""The rate limit on sign-ins at platform providers, as at connections: an answer counts only if it fails."""
 
 from collections.abc import Sequence
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def edge() -> Edge:
-    """The documented limits: 20 at once, and one a second. The clock of the tests stands still."""
+    """The documented limits: 20 at once, and 1 per second. The test clock stands still."""
     return make_edge(rate_limit_factor=1.0)
 
 
 async def test_each_sign_in_that_could_start_can_end(app: QuartTrio, provider: FakeProvider, pool: Pool) -> None:
-    """Of thirty browsers of one address, twenty go to the provider at once. Then all tokens are taken."""
+    """Thirty browsers share an address, and twenty go to the provider at once. Then all tokens are taken."""
     visits = [ProviderSignIn(FakeBrowser(app), provider, pool) for _ in range(30)]
     await visits[0].sign_in()  # creates the account
     ways: Sequence[Answer] = await run_concurrently(30, lambda number: visits[number].browser.open(f"/auth/{provider.provider}?next=/app"))

@@ -1,4 +1,4 @@
-"""Refused sign-ins through identity providers, and errors of the providers.
+"""Refused sign-ins through identity providers, and provider errors.
 
 Covers security O-1, O-7 and O-8, and decisions 86, 87.
 """
@@ -143,7 +143,7 @@ async def test_parallel_first_sign_ins_create_one_account(
     assert len(await provider_sign_in.identities()) == (2 if slug else 1)
 
 
-# Errors of the provider
+# Provider errors
 
 
 @every_provider
@@ -249,7 +249,10 @@ async def test_head_requests_have_no_effect(provider_sign_in: ProviderSignIn) ->
 
 @verifying_providers
 async def test_a_second_account_with_the_address_does_not_sign_in(provider_sign_in: ProviderSignIn, user: Account, shop: UUID) -> None:
-    """The account can have one there in each context. So it would sign in by its address each time, and no page would list it."""
+    """The account can have a single identity there per context.
+
+    So it would sign in by its address every time, and no page would list it.
+    """
     await provider_sign_in.sign_in()
     assert await provider_sign_in.user_id() == user.id
     provider_sign_in.browser.cookies.clear()
@@ -259,7 +262,7 @@ async def test_a_second_account_with_the_address_does_not_sign_in(provider_sign_
     assert await provider_sign_in.user_id() is None
     assert [row[4] for row in await provider_sign_in.identities()] == ["4711"]
     assert await run_sql(provider_sign_in.pool, "select reason from login_events where not success") == [("address",)]
-    await provider_sign_in.sign_in(**SHOP)  # providers can tell each application another subject
+    await provider_sign_in.sign_in(**SHOP)  # providers can tell every application a different subject
     assert {row[1:5:3] for row in await provider_sign_in.identities()} == {(None, "4711"), (shop, "4712")}
     provider_sign_in.browser.cookies.clear()
     await provider_sign_in.sign_in()

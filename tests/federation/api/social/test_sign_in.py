@@ -162,7 +162,7 @@ async def test_an_address_entered_later_and_not_verified_links_nothing(provider_
 
 @pytest.mark.parametrize("provider", [CODEHOST, OFFICESUITE], indirect=True)
 async def test_a_reserved_address_gets_no_account(provider_sign_in: ProviderSignIn, ports: Ports, api: Api) -> None:
-    """Its former account can still undo the change of address (security A-9)."""
+    """Its former account can still undo the address change (security A-9)."""
     token = (await sign_in(ports, await add_account(ports))).access_token
     assert (await change_email(api, ports, token, "lovelace@example.com")).status == 200
     before = await provider_sign_in.snapshot()
@@ -197,7 +197,7 @@ async def test_a_closed_account_stays_closed(provider_sign_in: ProviderSignIn, c
     answer = await provider_sign_in.complete()
     assert answer.status == 401
     assert metrics.login_failures == {"closed": 1}
-    if closure == "deactivated_at":  # the login events of an anonymized account are deleted
+    if closure == "deactivated_at":  # an anonymized account's login events are deleted
         logins = await run_sql(provider_sign_in.pool, "select provider, success from login_events order by success")
         assert logins == [(provider_sign_in.name, False), (provider_sign_in.name, True)]
 

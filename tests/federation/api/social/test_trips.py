@@ -26,14 +26,14 @@ STATE_UNKNOWN, NOT_OPEN = "started in another browser", "no longer open"
 
 
 async def begin(sign_in: ProviderSignIn, **changes: str) -> str:
-    """Send a request of the application to the sign-in page. Return the id of its flow."""
+    """Send the application's request to the sign-in page. Return its flow id."""
     page = await sign_in.browser.open(f"/auth/authorize?{urlencode({**REQUEST, **changes})}")
     assert is_step(action_of(page), "sign-in")
     return flow_in(action_of(page))
 
 
 async def agree(sign_in: ProviderSignIn, flow: str) -> dict[str, list[str]]:
-    """Agree on the page of the flow. Return the response to the application."""
+    """Agree on the flow's page. Return the response to the application."""
     page = await sign_in.browser.open(f"/app/flow/{flow}")
     assert is_step(action_of(page), "consent"), page.text
     address, _, query = leads_to(await sign_in.browser.answer(page, "continue")).partition("?")
@@ -68,7 +68,7 @@ async def test_in_a_flow_that_has_been_open_for_hours_the_provider_must_ask_agai
 async def test_a_fresh_sign_in_at_the_provider_answers_one_flow(
     provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, clock: FakeClock
 ) -> None:
-    """The second flow began after the sign-in in the first one."""
+    """The second flow began after the sign-in in the first flow."""
     provider_sign_in.provider.signed_in_at = clock.now().timestamp()
     flow = await begin(provider_sign_in, prompt="login")
     await provider_sign_in.sign_in(flow=flow)
@@ -84,7 +84,7 @@ async def test_a_fresh_sign_in_at_the_provider_answers_one_flow(
 async def test_of_two_trips_of_one_flow_the_newer_one_signs_in(
     provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, metrics: FakeMetrics
 ) -> None:
-    """In two tabs. The older one comes back to a page that goes on, and does not disturb the other one."""
+    """In two tabs. The older trip comes back to a page that goes on, and does not disturb the newer trip."""
     flow = await begin(provider_sign_in)
     older, newer = [await provider_sign_in.start(flow=flow) for _ in range(2)]
     before = await provider_sign_in.snapshot()
@@ -107,13 +107,13 @@ async def test_two_flows_of_one_browser_have_trips_of_their_own(provider_sign_in
     assert parse_qs(urlsplit(leads_to(await provider_sign_in.browser.open(f"/app/flow/{flows[0]}"))).query)["state"] == ["a"]
 
 
-# Flows of others, and flows that have ended
+# Foreign flows, and flows that have ended
 
 
 async def test_another_browser_neither_starts_nor_ends_a_trip_of_a_flow(
     provider_sign_in: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID
 ) -> None:
-    """A thief with the address of the flow, and one who sends the victim the way back from their own sign-in."""
+    """The thieves have the flow's address, or send the victim the way back from their own sign-in."""
     thief = ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool)
     own = await begin(thief)
     flow = await begin(provider_sign_in)
@@ -160,7 +160,10 @@ async def test_a_deleted_application_ends_its_trips(provider_sign_in: ProviderSi
 async def test_a_flow_that_ends_while_its_browser_comes_back_ends_on_a_page_that_goes_on(
     provider_sign_in: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID, ports: Ports, user: Account
 ) -> None:
-    """In another tab, between the two requests to our database. The account has a second factor, so the flow would keep the first one."""
+    """In another tab, between the two requests to our database.
+
+    The account has a second factor, so the flow would keep the first factor.
+    """
     await provider_sign_in.sign_in()
     assert await provider_sign_in.user_id() == user.id
     await add_mfa(ports, user)

@@ -1,4 +1,4 @@
-"""The adapter with a server of several OpenID providers, and sign-ins through it."""
+"""The adapter with a server for several OpenID providers, and sign-ins through it."""
 
 import socket
 import ssl
@@ -38,7 +38,7 @@ def make_request(**changes: Any) -> CodeRequest:
 
 @dataclass(slots=True)
 class Case:
-    """One provider, our client there, and the adapter."""
+    """A provider, our client there, and the adapter."""
 
     server: OpenIdIssuers
     clock: FakeClock
@@ -66,7 +66,7 @@ class Case:
         return replace(client, **self.client_changes)
 
     async def authorize(self, request: CodeRequest) -> dict[str, str]:
-        """Send the user to the provider. Return the parameters of its answer."""
+        """Send the user to the provider. Return its answer's parameters."""
         metadata = await self.providers.discover(self.client)
         answer = self.issuer.visit(authorization_url(self.client, metadata, request))
         assert answer["state"] == request.state
@@ -80,7 +80,7 @@ class Case:
         return await self.providers.exchange(self.client, metadata, request, answer["code"], self.needed)
 
     async def fault(self) -> str:
-        """Return the fault of the sign-in, or `accepted`."""
+        """Return the sign-in's fault, or `accepted`."""
         try:
             await self.sign_in()
         except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as refusal:
@@ -95,5 +95,5 @@ def make_adapter(clock: FakeClock, *, deadline: float = 10.0, lookup: Lookup = s
 
 @cache
 def authorities() -> ssl.SSLContext:
-    """Return the certificate authorities of the system, which take longer to load than a sign-in."""
+    """Return the system's certificate authorities, which take longer to load than a sign-in."""
     return ssl.create_default_context()

@@ -1,4 +1,4 @@
-"""A server of several OpenID providers, and the adapter."""
+"""A server for several OpenID providers, and the adapter."""
 
 from collections.abc import Callable, Iterator
 
@@ -25,7 +25,7 @@ def connection_ports(ports: Ports) -> Ports:
 
 @pytest.fixture
 def new_case(server: OpenIdIssuers, clock: FakeClock) -> Callable[[], Case]:
-    """Return a function that adds a provider. All of them share an adapter, as connections do."""
+    """Return a function that adds a provider. All cases share an adapter, as connections do."""
     providers = make_adapter(clock)
     return lambda: Case(server, clock, server.add(f"issuer-{len(server.issuers)}"), providers)
 

@@ -1,4 +1,4 @@
-"""The check of a connection over the API and its page, a test sign-in in a browser, and our published keys."""
+"""Checking a connection over the API and its page, a test sign-in in a browser, and our published keys."""
 
 from collections.abc import Callable
 from urllib.parse import urlencode
@@ -30,7 +30,7 @@ PAGE = "/app/organizations/acme/connections"
 
 
 def reach_loopback(app: QuartTrio, ports: Ports) -> None:
-    """Let the application also reach the providers of the test."""
+    """Let the application also reach the test's providers."""
     with_sender = with_loopback_sender(ports)
     change_ports(app, sender=with_sender.sender, openid_providers=with_sender.openid_providers)
 
@@ -138,7 +138,7 @@ async def test_an_admin_tests_a_connection_in_the_browser(
 async def test_saved_values_are_checked_at_once(
     app: QuartTrio, owner_browser: FakeBrowser, ports: Ports, pool: Pool, server: OpenIdIssuers
 ) -> None:
-    """A save is never refused because of the identity provider, also if the organization has had too many checks."""
+    """A save is never refused because of the identity provider, even if the organization has had too many checks."""
     reach_loopback(app, ports)
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
     issuer, _ = await connect(ports, org_id, server)

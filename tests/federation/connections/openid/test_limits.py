@@ -1,4 +1,4 @@
-"""The rate limit of OpenID Connect sign-ins: one that succeeds gives back its charges, and every other answer stays charged."""
+"""The rate limit on OpenID Connect sign-ins: a success gives back its charges, and every other answer stays charged."""
 
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def edge() -> Edge:
-    """The documented limits: 20 at once, and one a second. The clock of the tests stands still."""
+    """The documented limits: 20 at once, and 1 per second. The test clock stands still."""
     return make_edge(rate_limit_factor=1.0)
 
 
@@ -57,7 +57,7 @@ async def visits(app: QuartTrio, ports: Ports, pool: Pool, server: OpenIdIssuers
 
 
 async def left(app: QuartTrio) -> int:
-    """Use up the bucket of this address. Return how many requests it allowed."""
+    """Use up this address's bucket. Return how many requests it allowed."""
     for count in range(100):
         if (await ask(app, "GET", "/auth/reset-password")).status == 429:
             return count
@@ -65,7 +65,7 @@ async def left(app: QuartTrio) -> int:
 
 
 async def test_thirty_sign_ins_of_one_address_succeed_in_the_same_second(app: QuartTrio, visits: Visits) -> None:
-    """The identity provider initiates each second one."""
+    """The identity provider initiates half the sign-ins."""
     for number in range(30):
         browser = FakeBrowser(app)
         way = await (visits.start_by_form if number % 2 else visits.start)(browser)
@@ -86,7 +86,7 @@ async def test_of_thirty_at_once_twenty_go_to_their_identity_provider_and_all_of
 
 
 async def test_a_sign_in_gives_back_nothing_of_answers_that_failed(app: QuartTrio, visits: Visits) -> None:
-    """One is an error of the identity provider, and one ends no trip."""
+    """The first answer is an error from the identity provider, and the second answer ends no trip."""
     browser = FakeBrowser(app)
     visits.issuer.refuses = "access_denied"
     assert (await visits.come_back(browser, await visits.start(browser))).status == 400

@@ -34,7 +34,7 @@ from tests.support.connections.proofs import write_proofs
 
 @dataclass(slots=True)
 class Provider:
-    """The provider of an active connection, which knows the user as 4711 and has the session s1 of the user."""
+    """An active connection's provider, which knows the user as 4711 and has the user's session s1."""
 
     ports: Ports
     issuer: FakeIssuer
@@ -42,7 +42,7 @@ class Provider:
     session_id: UUID
 
     async def report(self, token: str, connection_id: UUID | None = None) -> str:
-        """Send a logout token. Return the name of the refusal, or `accepted`."""
+        """Send a logout token. Return the refusal's name, or `accepted`."""
         try:
             await sign_out.receive_logout(self.ports, Anonymous(), connection_id or self.connection.id, token)
         except Refusal as refusal:
@@ -83,7 +83,7 @@ async def test_a_reported_sign_out_ends_the_session_here(provider: Provider, poo
 
 
 async def test_a_logout_token_has_its_own_type_or_that_of_every_jwt(provider: Provider) -> None:
-    """An ID token of the user, which has the latter, too, is refused."""
+    """The user's ID token, which also has the type that every JWT has, is refused."""
     types = ("logout+jwt", "application/logout+jwt", "JWT", "jwt", "application/jwt", None, "at+jwt", "secevent+jwt")
     answers = {typ: await provider.report(provider.issuer.logout_token(typ)) for typ in types}
     refused = LogoutTokenRefused.__name__
@@ -106,7 +106,7 @@ async def test_a_logout_token_works_once_at_its_connection(provider: Provider, p
 
 @pytest.mark.parametrize("left_out", ["sub", "sid"])
 async def test_a_logout_token_has_the_algorithm_of_the_id_token(provider: Provider, pool: Pool, left_out: str) -> None:
-    """Another one that the provider publishes is not the one that it uses for our client. The refusal is in the sign-in log."""
+    """The provider publishes a second algorithm, which it does not use for our client. The refusal is in the sign-in log."""
     provider.issuer.metadata = {"id_token_signing_alg_values_supported": ["RS256", "ES256"]}
     [(user_id,)] = await run_sql(pool, "select user_id from connection_logins")
     newer = provider.ports.clock.now() + timedelta(minutes=1)

@@ -1,4 +1,4 @@
-"""Sign-ins at the OpenID providers of organizations: honest answers, keys, credentials and limits."""
+"""Sign-ins at organizations' OpenID providers: honest answers, keys, credentials and limits."""
 
 import socket
 import threading
@@ -68,7 +68,7 @@ async def test_the_token_endpoint_gets_our_credentials(case: Case, clock: FakeCl
     certificate = await X509Certificates().create("Acme", "Gatehouse", clock.now(), 3)
     case.issuer.client_keys = jwk.KeySet([jwk.RSAKey.import_key({**public_jwk(certificate.certificate)})])
     case.client_changes = {"authentication": authentication, "key": certificate}
-    for _ in range(2):  # each assertion has another id
+    for _ in range(2):  # every assertion has a new id
         assert (await case.sign_in()).subject == "4711"
     metadata = await case.providers.discover(case.client)
     await case.providers.check_client(case.client, metadata, REDIRECT_URI)
@@ -97,7 +97,7 @@ async def test_a_code_works_only_with_its_request_and_once(case: Case, change: s
 
 
 async def test_two_connections_cannot_be_mixed_up(new_case: Callable[[], Case]) -> None:
-    """The answer names another issuer; the code is unknown to this one; its tokens are of another one."""
+    """The answer names the wrong issuer, the code is unknown to the issuer, or its tokens come from a different issuer."""
     honest, hostile = new_case(), new_case()
     request = make_request()
     answer = await honest.authorize(request)
@@ -106,10 +106,10 @@ async def test_two_connections_cannot_be_mixed_up(new_case: Callable[[], Case]) 
         with pytest.raises(OpenIdAnswerRefused) as refused:
             await hostile.providers.exchange(hostile.client, metadata, request, token, ())
         assert refused.value.fault is OpenIdFault.CODE
-    # Its keys and its tokens are those of the honest issuer.
+    # Its keys and tokens come from the honest issuer.
     hostile.issuer.claims = {"iss": honest.issuer.url}
     assert await hostile.fault() == OpenIdFault.ISSUER
-    # Two connections at one issuer do not share keys.
+    # Two connections with the same issuer do not share keys.
     other = Case(honest.server, honest.clock, honest.issuer, honest.providers)
     await honest.sign_in()
     await other.sign_in()
@@ -169,7 +169,7 @@ async def test_a_failed_discovery_is_not_repeated_for_some_seconds(case: Case) -
 
 
 async def test_a_host_that_rebinds_is_not_reached(case: Case) -> None:
-    """Each request resolves the host again, and checks all its addresses."""
+    """Every request resolves the host again, and checks all its addresses."""
     found = ["127.0.0.1"]
 
     def look_up(host: str, port: int, **_: Any) -> list[Any]:
@@ -213,7 +213,7 @@ async def test_a_request_has_the_parameters_of_the_trip(case: Case, clock: FakeC
 
 # Logout tokens
 
-NOW = 1_773_500_966  # of the clock
+NOW = 1_773_500_966  # the test's present time
 WRONG_LOGOUTS: dict[str, tuple[OpenIdFault, dict[str, Any]]] = {
     "of another issuer": (OpenIdFault.ISSUER, {"iss": "https://elsewhere.example"}),
     "for another client": (OpenIdFault.AUDIENCE, {"aud": "another"}),

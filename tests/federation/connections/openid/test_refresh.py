@@ -1,4 +1,4 @@
-"""The refresh of connections: their health, and what their organization hears of it."""
+"""Refreshing connections: their health, and what their organization hears about it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -49,7 +49,7 @@ async def events(pool: Pool) -> list[tuple[str, Any]]:
 
 
 def test_a_certificate_is_announced_three_times_before_it_ends() -> None:
-    """The refreshes are due at each of these times, and once a day. After an outage, only the nearest one is announced."""
+    """Refreshes are due at all these times, and once a day. After an outage, only the nearest announcement is made."""
     state = ConnectionHealth(org_id=new_id(), connection_id=new_id(), due_at=NOW)
     end, now, announced = CertificateEnd(NOW + 100 * DAY + HOUR, is_own=False), NOW, []
     while now <= end.at:
@@ -68,7 +68,7 @@ def test_a_certificate_is_announced_three_times_before_it_ends() -> None:
 async def test_a_provider_that_fails_is_reported_once_and_its_recovery_too(
     api: Api, acme: Tenant, ports: Ports, pool: Pool, server: OpenIdIssuers, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
-    """A short outage is a warning. Faults of the provider are retried each hour."""
+    """A short outage is a warning. Provider faults are retried every hour."""
     reaching, holder = with_loopback_sender(ports), new_id()
     issuer, connection = await connect(ports, acme.org, server)
     await add_connection(ports.storage, acme.org, "draft", state="draft")
@@ -135,7 +135,7 @@ async def add_saml(ports: Ports, org_id: UUID, *certificates: ProviderCertificat
 async def test_certificates_that_end_are_announced_to_the_members_who_manage_integrations(
     app: QuartTrio, owner_browser: FakeBrowser, ports: Ports, pool: Pool, clock: FakeClock
 ) -> None:
-    """The last active certificate of the identity provider counts, or ours, if it ends earlier."""
+    """The identity provider's last active certificate counts, or our certificate, if it ends earlier."""
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
     now, holder, page = clock.now(), new_id(), "/app/organizations/acme/connections/adfs/health"
     short, long = certificate(1, valid_until=now + 5 * DAY), certificate(2, valid_until=now + 20 * DAY)
@@ -152,7 +152,7 @@ async def test_certificates_that_end_are_announced_to_the_members_who_manage_int
     for _ in range(2):
         await health.refresh_due(ports, holder)
     assert await events(pool) == [("connection.certificate.expires", "7")]
-    async with ports.storage.transaction(by=SYSTEM) as tx:  # the identity provider has a new one, and our key is old
+    async with ports.storage.transaction(by=SYSTEM) as tx:  # the identity provider has a new certificate, and our key is old
         await tx.connection_keys.add_certificate(org_id, connection.id, certificate(4, valid_until=now + 2000 * DAY))
         own = await new_certificate(now - 1100 * DAY)
         await tx.connection_keys.add(org_id, connection.id, own, CertificateState.ACTIVE)

@@ -1,4 +1,4 @@
-"""Answers of OpenID providers that are refused, each with its fault (security W-1, W-2)."""
+"""Refused answers from OpenID providers, with their faults (security W-1, W-2)."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer,
 from tests.fakes.provider import key, sign
 from tests.federation.connections.openid.case import Case
 
-NOW: Final = 1_773_500_966  # of the clock
+NOW: Final = 1_773_500_966  # the test's present time
 JSON: Final = {"Content-Type": "application/json"}
 REDIRECT: Final = Answer(302, b"", {"Location": "/issuer-0/keys"})
 BROKEN: Final[Mapping[str, tuple[OpenIdFault, Answer]]] = {
@@ -107,7 +107,7 @@ def elsewhere(issuer: FakeIssuer) -> str:
 
 WEAK: Final = {"kty": "RSA", "kid": "first", "n": base64url(b"\xff" * 128), "e": "AQAB"}
 MANY: Final = [public() | {"kid": str(number)} for number in range(300)]
-# Each case changes an honest provider, and has the fault of its answer.
+# A case changes an honest provider, and has the fault that its answer causes.
 CASES: Final[Mapping[str, tuple[OpenIdFault, Callable[[Case], None]]]] = {
     # Metadata
     "metadata of another issuer": (OpenIdFault.METADATA_ISSUER, lambda case: case.issuer.metadata.update(issuer=elsewhere(case.issuer))),
@@ -209,9 +209,9 @@ AFTER_SIGNATURE: Final = frozenset(
 
 @pytest.mark.slow
 async def test_wrong_answers_are_refused_with_their_fault(new_case: Callable[[], Case]) -> None:
-    """The honest provider is accepted, so the change of each case is the reason for its fault.
+    """The honest provider is accepted, so the case's change is the reason for its fault.
 
-    A refusal has the names of the claims about the user if the signature of their token was right.
+    A refusal has the claim names about the user if their token's signature was right.
     """
     findings = [("honest provider", await new_case().fault())]
     for name, (fault, change) in CASES.items():

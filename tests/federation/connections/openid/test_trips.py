@@ -1,4 +1,4 @@
-"""Trips to the OpenID provider of an organization, from the redirect to the asserted person."""
+"""Trips to an organization's OpenID provider, from the redirect to the asserted person."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -115,7 +115,7 @@ async def test_a_test_names_an_address_that_is_none_and_claims_that_cannot_be_ma
 
 
 async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk, clock: FakeClock) -> None:
-    """So two connections of two organizations on one issuer cannot be mixed up."""
+    """So two organizations' connections with the same issuer cannot be mixed up."""
     returned = await walk.begin()
     changes: list[dict[str, Any]] = [
         {"browser": new_secret()},
@@ -158,7 +158,7 @@ async def test_a_failed_test_shows_its_problem(walk: Walk) -> None:
 
 
 async def test_a_test_leaves_nothing(walk: Walk, pool: Pool) -> None:
-    """Nothing of the answer is stored. A provider that fails before the redirect leaves no flow, either."""
+    """Nothing from the answer is stored. A provider that fails before the redirect leaves no flow, either."""
     walk.issuer.answers[DISCOVERY] = Answer(500)
     with pytest.raises(OpenIdAnswerRefused):
         await walk.begin()

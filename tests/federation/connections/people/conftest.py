@@ -38,7 +38,10 @@ class House:
         return self.connection.org_id
 
     async def arrive(self, browser: FakeBrowser | None = None, subject: str = "4711", **claims: Any) -> Answer:
-        """Sign in at the identity provider in this browser, or in a new one. Return the answer of the callback, or of the next step."""
+        """Sign in at the identity provider in this browser, or in a new browser.
+
+        Return the answer from the callback, or from the next step.
+        """
         browser = browser or FakeBrowser(self.app)
         start = f"/auth/connections/{self.connection.id}"
         answer = await browser.open(f"{start}/start?{urlencode({'next': '/app'})}")
@@ -59,7 +62,7 @@ class House:
 
 @pytest.fixture
 def ports(ports: Ports) -> Ports:
-    """Ports that also reach the identity provider of the tests."""
+    """Ports that also reach the test identity provider."""
     return with_loopback_sender(ports)
 
 

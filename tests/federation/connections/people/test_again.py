@@ -1,4 +1,4 @@
-"""Sign-ins again at a connection, for routes of the organization that need a recent sign-in (security A-12)."""
+"""Repeated sign-ins at a connection, for organization routes that need a recent sign-in (security A-12)."""
 
 from datetime import timedelta
 from html import unescape
@@ -44,7 +44,7 @@ async def ask(browser: FakeBrowser) -> Answer:
 
 
 async def sign_in_again(house: House, browser: FakeBrowser, page: Answer, **claims: Any) -> Answer:
-    """Press the button of the page, and sign in at the identity provider. Return the answer of the callback."""
+    """Press the page's button, and sign in at the identity provider. Return the callback's answer."""
     url = leads_to(await browser.send("/app/reauthenticate/connection", **hidden_fields(page)))
     query = parse_qs(urlsplit(url).query)
     assert (query["prompt"], query["max_age"]) == (["login"], ["0"])
@@ -100,7 +100,7 @@ async def test_the_account_itself_needs_a_way_of_its_own(house: House, browser: 
 async def test_the_second_factor_is_asked_for_alone_after_the_connection(
     house: House, browser: FakeBrowser, ports: Ports, pool: Pool, clock: FakeClock, minutes: int
 ) -> None:
-    """A recent one is not asked again. Without a factor of its own, the connection would lead back to the same page for ever."""
+    """A recent second factor is not asked again. Without its own factor, the connection would lead back to the same page for ever."""
     [(user_id,)] = await run_sql(pool, "select user_id from memberships")
     async with ports.storage.reading() as read:
         user = await read.accounts.by_id(user_id) or refuse(AccountGone)

@@ -1,4 +1,4 @@
-"""The groups that a connection gives by the claims of its identity provider."""
+"""The groups that a connection gives by its identity provider's claims."""
 
 import random
 from dataclasses import replace
@@ -34,7 +34,7 @@ async def admin(house: House, ports: Ports, pool: Pool) -> UUID:
 
 @pytest.fixture
 async def given(house: House, admin: UUID) -> dict[str, UUID]:
-    """Groups for the values `staff` and `sales`, and one for all users."""
+    """Groups for the values `staff` and `sales`, and a group for all users."""
     now, ids = house.ports.clock.now(), {}
     async with house.ports.storage.transaction(by=SYSTEM) as tx:
         await tx.organizations.lock(house.org)
@@ -77,7 +77,7 @@ async def change_by_hand(house: House, group_id: UUID, *, joins: bool) -> None:
 
 
 async def test_each_sign_in_renews_what_the_claims_give_and_nothing_else(house: House, pool: Pool, given: dict[str, UUID]) -> None:
-    """A random walk of claims and changes by hand, against sets."""
+    """A random walk of claims and changes by hand, compared with sets."""
     chance, present, recorded = random.Random(59), {"all"}, {"all": False}  # noqa: S311  (a walk, not a secret)
     await arrive(house, [])
     for _ in range(25):
@@ -101,7 +101,7 @@ async def test_each_sign_in_renews_what_the_claims_give_and_nothing_else(house: 
 async def test_the_loss_at_either_of_two_connections_takes_a_group_and_the_next_sign_in_at_the_other_gives_it_again(
     house: House, pool: Pool, admin: UUID, given: dict[str, UUID]
 ) -> None:
-    """Also if the other one brought the user to the group. A group that an admin gave stays."""
+    """This holds even if the second connection brought the user to the group. A group that an admin gave stays."""
     storage, settings, mapping = house.ports.storage, house.connection.settings, house.connection.mapping
     second = await add_connection(storage, house.org, "second", settings=settings, mapping=mapping)
     now, staff = house.ports.clock.now(), given["staff"]

@@ -1,4 +1,4 @@
-"""Users of a required connection cannot free themselves by another address, or by the removal of their link (security SP-9)."""
+"""Users of a required connection cannot free themselves by changing their address or removing their link (security SP-9)."""
 
 from datetime import timedelta
 
@@ -44,7 +44,7 @@ async def ada(house: House, ports: Ports) -> Account:
 
 @pytest.fixture
 async def token(ports: Ports, ada: Account) -> str:
-    """The access token of a session that began with the password."""
+    """The access token for a session that began with the password."""
     return (await sign_in(ports, ada)).access_token
 
 

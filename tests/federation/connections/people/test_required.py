@@ -26,7 +26,7 @@ CALLBACK = "https://shop.example.com/callback"
 
 @pytest.fixture
 async def browser(house: House, ports: Ports, pool: Pool) -> FakeBrowser:
-    """The browser of a member, who has signed in with the password. The connection is required, and each session ends after 15 minutes."""
+    """The browser of a member who has signed in with the password. The connection is required, and sessions end after 15 minutes."""
     user: Account = await add_account(ports, "ada@example.com")
     await add_member(pool, house.org, user.id, confirmed=True)
     await house.set(
@@ -98,7 +98,7 @@ async def test_an_application_asks_the_connection_for_a_newer_sign_in(
     request = f"/auth/authorize?{urlencode({'client_id': str(client_id), 'redirect_uri': CALLBACK})}"
 
     async def sign_in() -> dict[str, list[str]]:
-        """Sign in for the application. Return the parameters of the request to the identity provider."""
+        """Sign in for the application. Return the parameters in the request to the identity provider."""
         start = leads_to(await browser.open(leads_to(await browser.open(request, follows=False)), follows=False))
         url = await leave(browser, start)
         assert (await sign_in_there(house, browser, url)).startswith(f"{CALLBACK}?code=")

@@ -1,4 +1,4 @@
-"""Sign-ins through a connection of an organization: which account a person gets."""
+"""Sign-ins through an organization's connection: which account a person gets."""
 
 import re
 from base64 import b64encode
@@ -71,7 +71,7 @@ async def test_a_later_sign_in_verifies_the_address_of_an_account_that_the_conne
 
 
 async def test_the_names_follow_the_claims_in_an_account_that_the_organization_controls(house: House, pool: Pool) -> None:
-    """What a directory says wins, and the names of an account that is used elsewhere are its user's."""
+    """A directory's names win, but if the account is used elsewhere, the user's names stay."""
     names = "select name, profile_details ->> 'given_name', picture from users"
     await house.arrive(name="Ada Byron", given_name="Ada")
     await house.arrive(name="Ada Lovelace", picture="https://example.com/ada.png", given_name=None)
@@ -110,7 +110,7 @@ async def test_a_session_without_a_time_at_which_it_ends_is_refused(house: House
     assert await run_sql(pool, "select id from users") == []
 
 
-# The table: each kind of account with the address, what happens, and what the connection knows afterwards.
+# The table: every kind of account with the address, what happens, and what the connection knows afterwards.
 CONTROLLED = {"origin": AccountOrigin.SCIM}
 LINKED, QUESTION = "linked", "question"
 ACCOUNTS: Final[dict[str, tuple[dict[str, Any], str, Any]]] = {
@@ -247,7 +247,7 @@ async def test_the_link_is_made_also_if_the_key_of_its_values_for_a_sign_out_was
 
 @pytest.mark.parametrize("case", ["another account", "platform owner", "canceled", "deactivated", "too late"])
 async def test_otherwise_the_own_sign_in_makes_no_link(house: House, pool: Pool, ports: Ports, clock: FakeClock, case: str) -> None:
-    """The user is signed in nevertheless, with a way of their own."""
+    """The user is signed in nevertheless, in their own way."""
     await add_account(ports, ADA, PASSWORD, is_platform_owner=case == "platform owner")
     await add_account(ports, "eve@example.com", PASSWORD)
     browser = FakeBrowser(house.app)
@@ -306,7 +306,7 @@ async def test_a_flow_of_another_organization_never_begins_there(house: House, p
 
 
 async def test_a_new_account_takes_the_picture_and_the_language(house: House, pool: Pool) -> None:
-    """Values that an account cannot have are left out. Later sign-ins keep the choice of the user."""
+    """Values that an account cannot have are left out. Later sign-ins keep the user's choice."""
     await house.set("""update connections set mapping = mapping || '{"picture": "photo", "locale": "locale"}' where slug = 'okta'""")
     stored = "select picture, locale from users where email like %s"
     await house.arrive(photo="https://images.example.com/ada.png", locale="en-GB")
@@ -318,7 +318,7 @@ async def test_a_new_account_takes_the_picture_and_the_language(house: House, po
 
 
 async def test_a_user_who_stays_signed_in_goes_on_to_the_application(house: House, pool: Pool, ports: Ports) -> None:
-    """The browser has got the session of another user while it was at the identity provider."""
+    """The browser has got another user's session while it was at the identity provider."""
     await add_account(ports, "eve@example.org", PASSWORD)
     await add_service(pool, house.org, "shop")
     request = {"org": "acme", "service": "shop", "redirect_uri": CALLBACK, "response_type": "code", "state": "s", "connection": "okta"}
@@ -338,7 +338,7 @@ async def test_a_user_who_stays_signed_in_goes_on_to_the_application(house: Hous
     assert await house.known() == []
 
 
-# The end of a link
+# How a link ends
 
 
 async def test_a_removed_member_loses_the_link_and_its_sessions(house: House, pool: Pool) -> None:

@@ -34,13 +34,13 @@ START: Final = f"/start?{urlencode({'next': PAGE})}"
 LINK: Final = """
     insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
     select m.org_id, c.id, m.user_id, '4711', now(), now() from memberships m join connections c on c.org_id = m.org_id"""
-# The claims of an identity provider about the time at which it asked the user. None: there is no such claim.
+# An identity provider's claims about when it asked the user. None: there is no such claim.
 PROVIDERS: Final[dict[str, dict[str, Any]]] = {"asks": {}, "silent": {"auth_time": None}, "honors no prompt": {"auth_time": 1_500_000_000}}
 
 
 @dataclass(slots=True)
 class Ada:
-    """An admin of Acme in a browser, with an account of this kind: with a password, with a passkey beside it, or with neither."""
+    """An Acme admin in a browser, with an account of this kind: with a password, with a password and a passkey, or with neither."""
 
     house: House
     browser: FakeBrowser
@@ -48,7 +48,7 @@ class Ada:
     claims: dict[str, Any]
 
     async def send(self, url: str, **answer: str) -> Answer:
-        """Return from the identity provider, with the answer of it or this error."""
+        """Return from the identity provider, with its answer or this error."""
         self.house.issuer.subject, self.house.issuer.claims = "4711", {"email": ADDRESS, "email_verified": True, **self.claims}
         returned = {**answer, "state": parse_qs(urlsplit(url).query)["state"][0]} if answer else self.house.issuer.visit(url)
         return await self.browser.open(f"/auth/connections/{self.house.connection.id}/callback?{urlencode(returned)}")
@@ -78,7 +78,7 @@ class Ada:
 
 
 def asks(page: Answer) -> str:
-    """Return the next step: the connection, a way of the account's own, or nothing more."""
+    """Return the next step: the connection, the account's own way, or nothing more."""
     if 'name="kept_form"' in page.text:
         return "done"
     assert "Sign in again through Okta" in page.text

@@ -13,14 +13,14 @@ from tests.support.browser import FakeBrowser
 from tests.support.builders import PASSWORD, Api, add_account, add_member, run_concurrently, run_sql, sign_in
 
 API = "/api/organizations/acme"
-ADMIN = 4  # of the eight tasks that begin at once
+ADMIN = 4  # tasks, out of eight that begin at once
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 async def token(house: House, ports: Ports, pool: Pool) -> str:
-    """Return the access token of an owner with an address outside the domains of the organization."""
+    """Return the access token for an owner with an address outside the organization's domains."""
     owner = await add_account(ports, "owner@elsewhere.example")
     await add_member(pool, house.org, owner.id, OWNER, confirmed=True)
     return (await sign_in(ports, owner, house.org)).access_token

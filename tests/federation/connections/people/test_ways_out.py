@@ -1,4 +1,4 @@
-"""Several steps of a user who has to come through a connection: the password never opens the organization (security SP-9)."""
+"""Several steps by a user who has to come through a connection: the password never opens the organization (security SP-9)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ LINK: Final = """
     insert into connection_identities (org_id, connection_id, user_id, subject, linked_at, last_used_at)
     values (%s, %s, %s, %s, now(), now())"""
 CREATED_BY_DIRECTORY: Final = "update users set origin = 'scim', origin_org_id = %s where id = %s"
-# How the user begins, and the steps. Those with a ! are refused.
+# How the user begins, and the steps. Steps with a ! are refused.
 WALKS: Final[Sequence[tuple[str, str]]] = (
     ("member", "private!"),
     ("unconfirmed member", "private!, leave, private"),
@@ -55,7 +55,7 @@ WALKS: Final[Sequence[tuple[str, str]]] = (
 
 @dataclass(slots=True)
 class User:
-    """A user of Acme, which requires a connection for the addresses at corp.example."""
+    """An Acme user; Acme requires a connection for addresses at corp.example."""
 
     acme: Tenant
     directory: Directory
@@ -67,11 +67,11 @@ class User:
 
     @property
     def name(self) -> str:
-        """The part of all addresses of the user before the @."""
+        """The user part, before the @, in all the user's addresses."""
         return self.account.email.partition("@")[0]
 
     async def token(self) -> str:
-        """The access token of a session that began with the password."""
+        """The access token for a session that began with the password."""
         return (await sign_in(self.acme.ports, self.account)).access_token
 
     async def opens(self) -> bool:
@@ -105,7 +105,7 @@ class User:
         return await undo(self.acme.api, link(emails[-1]))
 
     async def wait(self) -> None:
-        """Wait until no link can undo the changes of before."""
+        """Wait until no link can undo the earlier changes."""
         self.clock.advance(timedelta(hours=73))
 
     async def unlink(self) -> Answer:
@@ -150,7 +150,7 @@ async def begin(acme: Tenant, directory: Directory, clock: FakeClock, sent: Fake
 
     async def begin(state: str) -> User:
         domain = "elsewhere.org" if state.startswith(("stranger", "contractor")) else "corp.example"
-        # A user of the directory without a password takes a deactivated account over with a reset.
+        # A directory user without a password takes a deactivated account over with a reset.
         account = await add_account(acme.ports, f"{uuid4()}@{domain}", None if "directory" in state else PASSWORD)
         uses_application = "application" in state
         if uses_application:
@@ -185,7 +185,7 @@ async def test_no_steps_of_a_user_open_the_organization_to_the_password(begin: C
 
 
 async def test_an_admin_who_ends_a_block_ends_the_link(acme: Tenant, begin: Callable[[str], Awaitable[User]]) -> None:
-    """The user is no member then, and an invitation of an admin chooses the address."""
+    """Then the user is no member, and an admin's invitation chooses the address."""
     user = await begin("linked member")
     links = "select count(*) from connection_identities"
     assert (await user.block()).status == 200

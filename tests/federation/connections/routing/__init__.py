@@ -1,1 +1,1 @@
-"""The ways that lead users to the connection of their organization."""
+"""The ways that lead users to their organization's connection."""

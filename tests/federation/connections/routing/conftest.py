@@ -13,7 +13,7 @@ from tests.support.connections import add_connection
 from tests.support.tenants import Tenant
 from tests.tenancy.domains import prove_domain
 
-# The routes of each organization, by domain. The slugs of connections have their organization's name in front.
+# The organizations' routes, by domain. Connection slugs have their organization's name in front.
 ROUTES: Final[Mapping[str, Mapping[str, str]]] = {
     "acme": {
         "acme.example": "acme-okta",
@@ -21,14 +21,14 @@ ROUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "social.acme.example": "codehost",
         "draft.acme.example": "acme-draft",
         "former.acme.example": "acme-former",
-        "lab.acme.example": "acme-okta",  # which the other organization has proved
+        "lab.acme.example": "acme-okta",  # which the second organization has proved
         "unproved.example": "acme-okta",
         "twin.example": "acme-okta",
     },
     "twin": {"twin.example": "twin-okta", "acme.example": "twin-okta", "deep.lab.acme.example": "twin-okta"},
 }
 PROVED: Final = {"acme": ["acme.example"], "twin": ["twin.example", "lab.acme.example"]}
-# The identity provider of each address, or None.
+# The identity provider for every address, or None.
 WAYS: Final[Mapping[str, str | None]] = {
     "ada@acme.example": "acme-okta",
     " ADA@ACME.example ": "acme-okta",
@@ -48,7 +48,7 @@ WAYS: Final[Mapping[str, str | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class RoutedWorld:
-    """The connections by slug. Domains of the two organizations lead to them."""
+    """The connections by slug. The two organizations' domains lead to them."""
 
     connections: Mapping[str, OrganizationConnection]
 
@@ -57,7 +57,7 @@ class RoutedWorld:
 
 
 async def put_routes(team: Tenant, routes: Mapping[str, str]) -> None:
-    """Set the routes of an organization. The values are slugs of connections, or `codehost`."""
+    """Set an organization's routes. The values are connection slugs, or `codehost`."""
     domains = [{"domain": name, "provider" if slug == "codehost" else "connection": slug} for name, slug in routes.items()]
     answer = await team.api.call("PUT", f"{team.path}/hrd", {"domains": domains}, token=team.token("owner"))
     assert answer.status == 200, answer.text

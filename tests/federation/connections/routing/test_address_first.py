@@ -26,7 +26,7 @@ def is_address_first(page: Answer) -> bool:
 
 
 def connection_of(answer: Answer) -> tuple[str, dict[str, list[str]]] | None:
-    """Return the path and the query of a redirect to a connection, or None for the form with the password."""
+    """Return the path and query in a redirect to a connection, or None for the form with the password."""
     if answer.status == 200:
         assert 'for="password"' in answer.text
         return None

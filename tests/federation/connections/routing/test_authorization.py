@@ -1,4 +1,4 @@
-"""The parameters of an authorization request that lead to a connection (OpenID Connect Core section 3.1.2.1; RFC 9126)."""
+"""Parameters in an authorization request that lead to a connection (OpenID Connect Core section 3.1.2.1; RFC 9126)."""
 
 import re
 from base64 import b64encode
@@ -22,7 +22,7 @@ SHOP = {"org": "acme", "service": "shop", "redirect_uri": CALLBACK, "response_ty
 
 PAGE = "the sign-in page"
 ERROR = "invalid_request"
-# Parameters of a request for an application of acme, or with None for the platform itself, and where they lead.
+# Parameters in a request for acme's application, or with None for the platform itself, and where they lead.
 REQUESTS: list[tuple[dict[str, str] | None, dict[str, str], str]] = [
     (SHOP, {"connection": "acme-okta"}, "acme-okta"),
     (SHOP, {"connection": "acme-entra", "organization": "acme"}, "acme-entra"),
@@ -80,7 +80,7 @@ async def test_parameters_lead_to_a_connection(app: Any, browser: FakeBrowser, w
     """A pushed request leads to the same place, or is refused when it is pushed."""
     cases = [*REQUESTS, (SHOP, {"organization": str(acme.org), "connection": "acme-okta"}, "acme-okta")]
     cases += [(None, {"organization": str(acme.org), "connection": "acme-okta"}, "acme-okta")]
-    # An application leads to connections of its own organization only.
+    # An application leads only to its own organization's connections.
     ways = {email.strip(): slug if (slug or "").startswith("acme") else PAGE for email, slug in WAYS.items()}
     cases += [(SHOP, {"login_hint": email}, slug or PAGE) for email, slug in ways.items()]
     found = [(client, fields, await find_way(browser, world, {**(client or {}), **fields})) for client, fields, _ in cases]
@@ -104,7 +104,7 @@ async def test_parameters_lead_to_a_connection(app: Any, browser: FakeBrowser, w
 
 
 async def test_the_page_of_the_flow_offers_the_connections(browser: FakeBrowser, world: RoutedWorld, client_id: str, acme: Tenant) -> None:
-    """The hints of the request go on from there."""
+    """The request's hints go on from there."""
     hints = {"login_hint": "grace@us.acme.example", "domain_hint": "us.acme.example"}  # has no route
     page = await browser.open(f"/auth/authorize?{urlencode({**SHOP, 'organization': 'acme', **hints})}")
     assert [f"Continue with {name}" in page.text for name in ("Acme-Okta", "Acme-Entra", "Acme-Draft")] == [True, True, False]

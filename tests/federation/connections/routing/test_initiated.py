@@ -1,4 +1,4 @@
-"""Sign-ins that the identity provider of an organization initiates (OpenID Connect Core section 4)."""
+"""Sign-ins that an organization's identity provider initiates (OpenID Connect Core section 4)."""
 
 from collections.abc import Iterator
 from dataclasses import replace

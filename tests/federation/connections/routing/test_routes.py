@@ -1,4 +1,4 @@
-"""Routes of domains to connections, and the lookup by email address (decision 103; security B-4, T-6)."""
+"""Domain routes to connections, and the lookup by email address (decision 103; security B-4, T-6)."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ async def look_up(api: Api, email: str, **fields: str) -> dict[str, Any]:
 
 
 async def find_ways(api: Api) -> dict[str, str | None]:
-    """Return the slug of the identity provider that the lookup gives for each address."""
+    """Return the identity provider's slug that the lookup gives, by address."""
     answers = {email: await look_up(api, email) for email in WAYS}
     return {email: answer["provider"] or (answer["connection"] or {}).get("slug") for email, answer in answers.items()}
 
@@ -31,7 +31,7 @@ async def test_an_address_leads_to_the_connection_of_its_domain(api: Api, world:
     start = BASE_URL + world.start_of("acme-okta")
     expected = {"provider": None, "connection": {"slug": "acme-okta", "name": "Acme-Okta"}, "org_slug": "acme"}
     assert await look_up(api, "ada@acme.example") == {**expected, "authorization_url": f"{start}?org=acme"}
-    # A session of the connection is good in its own organization only.
+    # A connection's session is good in its own organization only.
     for org_slug in ("acme", "twin"):
         [(org_id,)] = await run_sql(pool, "select id from organizations where slug = %s", org_slug)
         await add_service(pool, org_id, "shop")

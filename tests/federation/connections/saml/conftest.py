@@ -1,4 +1,4 @@
-"""An identity provider, and the verifier of its responses."""
+"""An identity provider, and the verifier for its responses."""
 
 import pytest
 

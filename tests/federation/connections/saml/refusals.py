@@ -1,4 +1,4 @@
-"""Responses that must be refused, each with its fault."""
+"""Responses that must be refused, with their faults."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

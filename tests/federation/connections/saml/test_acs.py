@@ -37,12 +37,12 @@ async def visits(owner_browser: FakeBrowser, ports: Ports, pool: Pool) -> SamlVi
 
 
 def code_of(answer: Answer) -> str:
-    """Return the fault that the result of a test shows."""
+    """Return the fault that a test's result shows."""
     return answer.text.partition("Code: <code>")[2].partition("<")[0] if answer.status == 200 else f"status {answer.status}"
 
 
 async def test_a_test_sign_in_shows_what_arrived(owner_browser: FakeBrowser, visits: SamlVisits, pool: Pool) -> None:
-    """Nothing of it is stored but the hash of the assertion, and no user is signed in."""
+    """Only the assertion's hash is stored, and no user is signed in."""
     before = await run_sql(pool, "select count(*) from sessions union all select count(*) from users")
     result = await visits.test(owner_browser)
     for shown in (
@@ -181,7 +181,7 @@ async def test_of_twenty_deliveries_at_once_one_arrives(app: QuartTrio, owner_br
 
 
 async def test_an_assertion_works_once_also_in_two_responses(owner_browser: FakeBrowser, visits: SamlVisits) -> None:
-    """An identity provider that repeats the ID of an assertion cannot be told apart from a replay."""
+    """An identity provider that repeats an assertion ID cannot be told apart from a replay."""
     assert code_of(await visits.test(owner_browser, assertion_id="_same")) == ""
     assert code_of(await visits.test(owner_browser, assertion_id="_same")) == "used"
 

@@ -1,4 +1,4 @@
-"""Forged, altered and foreign responses are refused, each with the fault that admins see."""
+"""Forged, altered and foreign responses are refused, with the fault that admins see."""
 
 import re
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def _doubled(path: str) -> Case:
 
 
 def _inserted(path: str, xml: str) -> Case:
-    """Return a signed response with an element more at the end of this one."""
+    """Return a signed response with an additional element at the end of this element."""
 
     def case(provider: IdentityProvider) -> bytes:
         response = signed_response(provider)
@@ -125,7 +125,7 @@ def _with_default_namespace(provider: IdentityProvider) -> bytes:
 
 
 def _digest_in_comment(provider: IdentityProvider) -> bytes:
-    """The digest of the forged content stands in a comment, and beside one (CVE-2025-29775)."""
+    """The forged content's digest stands in a comment, alone or beside a digest (CVE-2025-29775)."""
     text = serialize(signed_response(provider)).decode().replace("7f3a", "victim")
     return re.sub("(<ds:DigestValue>)", r"\1<!--Zm9yZ2Vk-->", text).encode()
 
@@ -304,7 +304,7 @@ def test_only_base64_of_a_document_is_decoded() -> None:
 
 
 def _with_long_namespace(text: str, siblings: str) -> str:
-    """Return the message with a long namespace, which the canonical form of each sibling repeats."""
+    """Return the message with a long namespace, which every sibling's canonical form repeats."""
     text = text.replace("<samlp:LogoutRequest ", f'<samlp:LogoutRequest xmlns:z="urn:{"a" * 10_000}" ', 1)
     return text.replace(siblings, f"{siblings}{'<z:b/>' * 1_000}", 1)
 
@@ -313,7 +313,7 @@ def _with_long_namespace(text: str, siblings: str) -> str:
 async def test_logout_messages_have_no_long_canonical_form(
     provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, siblings: str
 ) -> None:
-    """Both ends of single logout refuse a message of a stranger before its canonical form is written."""
+    """The two ends of single logout refuse a stranger's message before its canonical form is written."""
     certificate = provider.certificate.certificate
     namespaces = f'xmlns:samlp="{NS["samlp"]}" xmlns:saml="{NS["saml"]}"'
     message = f'<samlp:LogoutRequest {namespaces} ID="_r"><saml:Issuer>i</saml:Issuer></samlp:LogoutRequest>'
@@ -327,7 +327,7 @@ async def test_logout_messages_have_no_long_canonical_form(
     assert refused.value.fault is SamlFault.TOO_LARGE
     with pytest.raises(LogoutSignatureInvalid):
         verification.verify(parse(forged), certificate)
-    if siblings == "<ds:SignedInfo>":  # of this, the shape alone is enough
+    if siblings == "<ds:SignedInfo>":  # here, the shape alone is enough
         with pytest.raises(SamlResponseRefused):
             signed_parts.verify(parse(forged), [certificate])
     assert canonicalized == []

@@ -1,4 +1,4 @@
-"""Responses of honest identity providers are accepted, and give the identity that the provider stated."""
+"""Honest identity providers' responses are accepted, and give the identity that the provider stated."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -66,7 +66,7 @@ async def test_every_usual_form_of_a_response_gives_the_stated_identity(verifier
 
 
 async def test_encrypted_keys_are_read_in_every_usual_form(verifier: SamlProviders, provider: IdentityProvider) -> None:
-    """The key is inside or beside the data, and RSA-OAEP has the name and the parts of XML Encryption 1.0 or 1.1."""
+    """The key is inside or beside the data, and RSA-OAEP has the name and the parts from XML Encryption 1.0 or 1.1."""
     stated = identity(Content(), provider.certificate.certificate)
     digest = {f"{{{NS['ds']}}}DigestMethod": f"{XENC}sha256"}
     forms = (
@@ -80,13 +80,13 @@ async def test_encrypted_keys_are_read_in_every_usual_form(verifier: SamlProvide
     for encryption in forms:
         document = provider.respond(Content(), signed=["assertion"], encryption=encryption)
         assert await verifier.read(await verifier.parse(document), provider.partner(), NOW, expected=REQUEST) == stated, encryption
-        # Declarations without a meaning of their own change nothing.
+        # Declarations without their own meaning change nothing.
         document = document.replace(b"<saml:EncryptedAssertion", b'<saml:EncryptedAssertion xmlns="" xmlns:xml="%s"' % XML)
         assert await verifier.read(await verifier.parse(document), provider.partner(), NOW, expected=REQUEST) == stated
 
 
 async def test_responses_of_other_programs_are_accepted(verifier: SamlProviders) -> None:
-    """They were recorded from pysaml2 7.5.5 and samlify 2.13.1, with a key of their own for each side."""
+    """They were recorded from pysaml2 7.5.5 and samlify 2.13.1, with separate keys for the two sides."""
     partner = SamlPartner(
         entity_id=ENTITY_ID,
         certificates=((RECORDED / "identity_provider.crt").read_text(),),

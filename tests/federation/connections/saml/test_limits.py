@@ -1,4 +1,4 @@
-"""The rate limit of SAML sign-ins: one that succeeds gives back its charges, and every other response stays charged."""
+"""The rate limit on SAML sign-ins: a success gives back its charges, and every other response stays charged."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ SITE = "https://idp.example.com"
 
 @pytest.fixture
 def edge() -> Edge:
-    """The documented limits: 20 at once, and one a second. The clock of the tests stands still."""
+    """The documented limits: 20 at once, and 1 per second. The test clock stands still."""
     return make_edge(rate_limit_factor=1.0)
 
 
@@ -48,13 +48,13 @@ async def begin(browser: FakeBrowser, visits: SamlVisits, person: int) -> str:
 
 
 def respond(visits: SamlVisits, person: int, way: Answer) -> str:
-    """Return the response of the identity provider to the request that this answer brings there."""
+    """Return the identity provider's response to the request that this answer brings there."""
     name_id = f'<saml:NameID Format="urn:oasis:names:tc:SAML:2.0:nameid-format:persistent">{person}</saml:NameID>'
     return visits.respond(read_request(way).get("ID"), name_id=name_id, attributes=(("email", [f"user-{person}@example.com"]),))
 
 
 async def post_first(app: QuartTrio, visits: SamlVisits, text: str) -> Answer:
-    """Post a response from the site of the identity provider."""
+    """Post a response from the identity provider's site."""
     return await FakeBrowser(app, SITE).send(visits.acs, SAMLResponse=text)
 
 
@@ -64,13 +64,13 @@ async def sign_in(app: QuartTrio, visits: SamlVisits, person: int) -> str:
 
 
 async def complete(app: QuartTrio, visits: SamlVisits, browser: FakeBrowser, text: str) -> str:
-    """Post a response in both steps. Return where the browser continues."""
+    """Post a response in two steps. Return where the browser continues."""
     page = await post_first(app, visits, text)
     return leads_to(await browser.send(visits.acs, **hidden_fields(page)))
 
 
 async def left(app: QuartTrio) -> int:
-    """Use up the bucket of this address. Return how many requests it allowed."""
+    """Use up this address's bucket. Return how many requests it allowed."""
     for count in range(100):
         if (await ask(app, "GET", "/auth/reset-password")).status == 429:
             return count
@@ -178,7 +178,7 @@ async def test_a_response_that_comes_ten_times_is_charged_nine_times(app: QuartT
 
 
 async def test_a_sign_in_gives_back_nothing_of_responses_that_failed(app: QuartTrio, visits: SamlVisits) -> None:
-    """One has a wrong signature, and two end no trip."""
+    """The first response has a wrong signature, and two responses end no trip."""
     browser = FakeBrowser(app)
     stranger = replace(visits, provider=replace(visits.provider, certificate=visits.provider.attacker))
     for text in (await begin(browser, stranger, 1), visits.respond("_x"), visits.unsolicited()):

@@ -52,7 +52,7 @@ class LogoutVisits:
         assert answer.status == 303, answer.text
 
     def request(self, *indexes: str, name_id: str = "7f3a", inside: str = "", issuer: str = ENTITY_ID, **changes: str) -> bytes:
-        """Return a LogoutRequest of the identity provider, as of now."""
+        """Return a LogoutRequest from the identity provider, as of now."""
         now = format_instant(self.visits.ports.clock.now())
         usual = {"ID": new_message_id(), "Version": "2.0", "IssueInstant": now, "Destination": f"{BASE_URL}{self.path}"}
         attributes = " ".join(f'{name}="{value}"' for name, value in (usual | changes).items() if value)
@@ -72,7 +72,7 @@ class LogoutVisits:
         return await FakeBrowser(self.app, "https://idp.example.com").send(path or self.path, SAMLRequest=encode_base64(document))
 
     async def live(self) -> int:
-        """Return the number of sessions through the connection."""
+        """Return how many sessions through the connection are live."""
         [(count,)] = await run_sql(self.pool, "select count(*) from sessions where bounded_to is not null and ended_at is null")
         return int(count)
 

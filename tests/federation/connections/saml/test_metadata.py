@@ -1,4 +1,4 @@
-"""The metadata of an identity provider, ours for it, and the check of a connection with SAML."""
+"""An identity provider's metadata, our metadata for it, and checking a SAML connection."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -48,7 +48,7 @@ async def imported(api: Api, acme: Tenant, **source: str) -> Any:
 async def test_metadata_give_the_values_and_certificates(
     app: QuartTrio, api: Api, acme: Tenant, ports: Ports, pool: Pool, provider: IdentityProvider
 ) -> None:
-    """Certificates of earlier metadata go. Those that an admin added stay, also if the metadata have them."""
+    """Certificates from earlier metadata go. Certificates that an admin added stay, even if the metadata have them."""
     change_ports(app, sender=with_loopback_sender(ports).sender)
     await connect(ports, acme.org, entity_id="", sso_url="")
     by_admin, former, newer = provider.certificate.certificate, *(each.certificate for each in provider.others)
@@ -126,7 +126,7 @@ async def test_unusable_metadata_change_nothing(api: Api, acme: Tenant, ports: P
 async def test_metadata_that_have_expired_are_named_with_their_date(
     app: QuartTrio, api: Api, acme: Tenant, ports: Ports, provider: IdentityProvider
 ) -> None:
-    """An import takes their values, as that of an application does. They are no source of later changes."""
+    """An import takes their values, as an application's import does. They are no source for later changes."""
     change_ports(app, sender=with_loopback_sender(ports).sender)
     await connect(ports, acme.org)
     honest = identity_provider_metadata(ENTITY_ID, certificates=[provider.certificate.certificate])

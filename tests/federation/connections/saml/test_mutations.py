@@ -1,7 +1,7 @@
-"""Each change of an honest response is harmless or refused.
+"""A changed honest response is harmless or refused.
 
-All nodes and attributes of a response are changed, removed, doubled and moved, one at a time. The
-other judges are xmlsec, and signxml, which shares only the canonicalization with the code under test.
+All nodes and attributes in a response are changed, removed, doubled and moved, in single steps. The independent judges
+are xmlsec, and signxml, which shares only the canonicalization with the code under test.
 """
 
 from collections.abc import Callable, Iterator
@@ -114,7 +114,7 @@ def _edit(edit: Callable[[Any, str], None], name: str, root: Any, element: Any) 
 
 
 def _mutations(document: bytes) -> Iterator[tuple[str, bytes]]:
-    """Return a name and a document for each change."""
+    """Yield the name and document of every change."""
     elements = list(etree.fromstring(document).iter())
 
     def mutate(number: int, change: Callable[[Any, Any], None]) -> bytes:
@@ -149,7 +149,7 @@ def _is_accepted_by_judges(document: bytes, certificate: str) -> bool:
 
 
 async def _outcome(verifier: SamlProviders, document: bytes, partner: SamlPartner) -> object:
-    """Return the identity, or None for a refusal. A disagreement of the two judges is returned: no mutation may cause it."""
+    """Return the identity, or None for a refusal. If the two judges disagree, this is returned: no mutation may cause it."""
     try:
         return await verifier.read(await verifier.parse(document), partner, NOW, expected=REQUEST)
     except SamlResponseRefused as refusal:

@@ -30,7 +30,7 @@ BEFORE_SIGNATURE: Final = frozenset(
 )
 AUDIENCE: Final = "<saml:AudienceRestriction><saml:Audience>x</saml:Audience></saml:AudienceRestriction>"
 OUTSIDE: Final = [("email", ["eve@elsewhere.example"]), ("groups", []), ("name", [])]
-# The changes to a response to this request. The faults of our own rules have the name of the refusal.
+# The changes to a response to this request. Faults by our own rules have the refusal's name.
 CASES: Final[dict[str, Callable[[SamlVisits, str], dict[str, Any]]]] = {
     SamlFault.ISSUER: lambda _, __: {"issuer": "https://elsewhere.example"},
     SamlFault.DESTINATION: lambda _, id_: {"response_attributes": f'Destination="x" InResponseTo="{id_}"'},
@@ -57,7 +57,7 @@ async def test_the_log_has_the_names_for_each_fault_after_the_signature(
     await run_sql(pool, "update connections set state = 'active' where org_id is not null")
 
     async def sign_in(browser: FakeBrowser, by: SamlVisits, case: Callable[[SamlVisits, str], dict[str, Any]]) -> int:
-        clock.advance(timedelta(minutes=1))  # of each minute, the log names ten failures
+        clock.advance(timedelta(minutes=1))  # per minute, the log names ten failures
         id_ = read_request(await browser.open(f"/auth/connections/{visits.connection.id}/start?next=/app")).get("ID")
         content = {"attributes": [(name, ["x"]) for name in NAMES], **case(by, id_)}
         return (await arrive(browser, visits.acs, by.respond(id_, **content))).status

@@ -1,4 +1,4 @@
-"""Encrypted assertions in other forms, and signed content for another party or time, are refused."""
+"""Encrypted assertions in unusual forms, and signed content for a different party or time, are refused."""
 
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def _encrypted(encryption: Encryption = GCM, *, signed: tuple[str, ...] = ("asse
 
 
 def _encrypted_text(plaintext: str) -> Case:
-    """Return a signed response with this text encrypted, written in the place of a value."""
+    """Return a signed response with this text encrypted, written in place of a value."""
 
     def case(provider: IdentityProvider) -> bytes:
         response = build(Content())
@@ -73,7 +73,7 @@ def _encrypted_text(plaintext: str) -> Case:
 
 
 def _with_unsigned_namespace(provider: IdentityProvider) -> bytes:
-    """The plaintext needs a namespace that the canonical form of the signed Response does not have."""
+    """The plaintext needs a namespace that the signed Response's canonical form does not have."""
     attributes = f'{Content().response_attributes} xmlns:q="urn:q"'
     content = Content(response_attributes=attributes, values=attribute("a", "<q:X>b</q:X>"))
     return provider.respond(content, signed=["response"], encryption=GCM)

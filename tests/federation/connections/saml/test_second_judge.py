@@ -44,7 +44,7 @@ from tests.support.saml.identity_provider import (
 )
 from tests.support.saml.signatures import signed_document
 
-# The constants of xmlsec by the URIs of their algorithms
+# The xmlsec constants by their algorithms' URIs
 TRANSFORMS: Final = {each.href: each for each in vars(constants).values() if isinstance(each, type(constants.TransformRsaSha256))}
 MARK: Final = "of-a-stranger"
 
@@ -100,7 +100,7 @@ def _received(document: bytes) -> ReceivedDocument:
 
 
 def _forged_logouts(provider: IdentityProvider) -> list[bytes]:
-    """Return messages that are refused, made by changes of a message with a right signature."""
+    """Return messages that are refused, made by changing a message with a right signature."""
     signed = signed_document(_logout_request(), provider.certificate)
     return [
         signed.replace(b"ada", b"eve"),
@@ -133,7 +133,7 @@ async def test_no_refused_document_reaches_xmlsec(
 
 
 async def _fault(verifier: SamlProviders, provider: IdentityProvider, document: bytes, **partner: Any) -> SamlFault | None:
-    """Return the fault of a response, or None if it is accepted."""
+    """Return a response's fault, or None if it is accepted."""
     try:
         await verifier.read(await verifier.parse(document), provider.partner(**partner), NOW, expected=REQUEST)
     except SamlResponseRefused as refusal:
@@ -149,7 +149,7 @@ async def test_xmlsec_gets_each_signed_part_alone_without_a_key_of_the_sender(
     document = re.sub("<ds:KeyInfo>.*</ds:KeyInfo>", key_info, text, flags=re.DOTALL).encode()
     others = tuple(other.certificate for other in provider.others)
     certificates = (others[0], provider.certificate.certificate, others[1])
-    # The KeyInfo has the ID of the Response, which our own code refuses. Without it, the response is accepted.
+    # The KeyInfo has the Response's ID, which our own code refuses. Without it, the response is accepted.
     assert await _fault(verifier, provider, document) is SamlFault.DUPLICATE_ID
     assert await _fault(verifier, provider, document.replace(b' xml:id="_response"', b""), certificates=certificates) is None
     [root] = judge.documents
@@ -226,7 +226,7 @@ async def test_xmlsec_refuses_what_a_flaw_of_our_own_code_would_accept(
 
 
 def _with_key(certificate: SamlCertificate, bits: int) -> SamlCertificate:
-    """Return a new key of this size, with a certificate that has expired."""
+    """Return a new key with this size, with a certificate that has expired."""
     key = rsa.generate_private_key(65537, bits)
     name = x509.Name([])
     began = datetime(2020, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""A draft connection with a SAML identity provider of the tests, and browsers that go there and come back."""
+"""A draft connection with a SAML test identity provider, and browsers that go there and come back."""
 
 import base64
 from collections.abc import Sequence
@@ -49,7 +49,7 @@ class SamlVisits:
         return f"/auth/connections/{self.connection.id}/acs"
 
     def content(self, request_id: str, **changes: Any) -> Content:
-        """Return the content of a response to a request, as of now."""
+        """Return what a response to a request contains, as of now."""
         now, acs_url = self.ports.clock.now(), BASE_URL + self.acs
         usual: dict[str, Any] = {
             "response_id": f"_r{request_id}",
@@ -89,7 +89,7 @@ class SamlVisits:
         return str(read_request(await browser.open(f"{self.page}/start")).get("ID"))
 
     async def test(self, browser: FakeBrowser, **options: Any) -> Answer:
-        """Return the page with the result of a test sign-in."""
+        """Return the page with a test sign-in's result."""
         return await arrive(browser, self.acs, self.respond(await self.begin(browser), **options))
 
 
@@ -102,7 +102,7 @@ def read_request(answer: Answer) -> Any:
 
 
 async def arrive(browser: FakeBrowser, path: str, text: str) -> Answer:
-    """Post a response from the site of the identity provider, without cookies, and then as our page does. Return the last answer."""
+    """Post a response from the identity provider's site, without cookies, and then as our page does. Return the last answer."""
     foreign = FakeBrowser(browser._app, "https://idp.example.com")
     page = await foreign.send(path, SAMLResponse=text)
     if page.status != 200:
@@ -112,7 +112,7 @@ async def arrive(browser: FakeBrowser, path: str, text: str) -> Answer:
 
 
 async def connect(ports: Ports, org_id: UUID, slug: str = "okta", **changes: Any) -> SamlVisits:
-    """Add a connection with keys of ours and a certificate of the identity provider."""
+    """Add a connection with our keys and an identity provider's certificate."""
     provider, now = await new_identity_provider(), ports.clock.now()
     usual: dict[str, Any] = {"entity_id": ENTITY_ID, "sso_url": SSO_URL, "trusts_second_factor": True}
     settings = SamlSettings(**(usual | changes))

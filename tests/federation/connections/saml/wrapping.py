@@ -1,6 +1,6 @@
 """Signature wrapping: forged content beside content that the identity provider has signed.
 
-The numbers are those of Somorovsky and others, "On Breaking SAML" (USENIX Security 2012).
+The numbers come from Somorovsky et al., "On Breaking SAML" (USENIX Security 2012).
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ def signed_assertion(provider: IdentityProvider) -> Any:
 
 
 def forge(element: Any, *, id_: str | None = "_forged") -> Any:
-    """Return a copy about the victim, without a signature. `id_`: the ID of the copy, or None to keep it."""
+    """Return a copy about the victim, without a signature. `id_`: the copy's ID, or None to keep it."""
     copy = deepcopy(element)
     for signature in copy.xpath("ds:Signature", namespaces=NS):
         copy.remove(signature)
@@ -120,7 +120,7 @@ def _xsw8(response: Any, bare: Any, forged: Any, signature: Any) -> None:
 
 
 def _hidden_in(path: str) -> Callable[[IdentityProvider], bytes]:
-    """Return a case with the signed assertion in a new element below the forged one or the Response, by a path from the Response."""
+    """Return a case with the signed assertion in a new element below the forged assertion or the Response, by a path from the Response."""
 
     def case(provider: IdentityProvider) -> bytes:
         response = signed_assertion(provider)
@@ -136,7 +136,7 @@ def _hidden_in(path: str) -> Callable[[IdentityProvider], bytes]:
 
 
 def _same_id(provider: IdentityProvider) -> bytes:
-    """The forged assertion has the ID of the signed one, and comes before it."""
+    """The forged assertion has the signed assertion's ID, and comes before it."""
     response = signed_assertion(provider)
     assertion = find(response, "saml:Assertion")
     assertion.addprevious(forge(assertion, id_=None))
@@ -144,7 +144,7 @@ def _same_id(provider: IdentityProvider) -> bytes:
 
 
 def _moved_signature(provider: IdentityProvider) -> bytes:
-    """The signature of an assertion stands in a forged Response, and its assertion deep inside."""
+    """An assertion's signature stands in a forged Response, and its assertion deep inside."""
     response = signed_assertion(provider)
     bare, signature = without_signature(find(response, "saml:Assertion"))
     forged = forge(response)
@@ -160,7 +160,7 @@ def _nested_response(provider: IdentityProvider) -> bytes:
 
 
 def _encrypted_beside_signed(provider: IdentityProvider) -> bytes:
-    """A forged assertion, encrypted to us, stands beside the signed one."""
+    """A forged assertion, encrypted to us, stands beside the signed assertion."""
     response = signed_assertion(provider)
     other = forge(build(Content()))
     other.append(deepcopy(find(response, "saml:Assertion")))
@@ -169,7 +169,7 @@ def _encrypted_beside_signed(provider: IdentityProvider) -> bytes:
 
 
 def _encrypted_around_signed(provider: IdentityProvider) -> bytes:
-    """The plaintext is a forged assertion with the signed one in its Advice."""
+    """The plaintext is a forged assertion with the signed assertion in its Advice."""
     response = signed_assertion(provider)
     assertion = find(response, "saml:Assertion")
     forged = forge(assertion)

@@ -1,4 +1,4 @@
-"""The rows of an application with SAML."""
+"""The rows for a SAML application."""
 
 from uuid import uuid4
 

@@ -1,4 +1,4 @@
-"""Rows of an application with SAML, and of other services."""
+"""Rows for a SAML application, and for unrelated services."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ CONFIGURATION: Final = SamlConfiguration(
 
 @dataclass(frozen=True, slots=True)
 class StoredSaml:
-    """A service with one user, a SAML session, a pending sign-on and a logout in progress."""
+    """A service with a user, a SAML session, a pending sign-on and a logout in progress."""
 
     storage: Postgres
     pool: Pool
@@ -62,7 +62,7 @@ class StoredSaml:
 
 
 def sign_on(service: ServiceContext, state: bytes = STATE) -> Flow:
-    """Return the flow of a sign-on at this service."""
+    """Return the flow for a sign-on at this service."""
     flow = new_flow(NOW, FlowTarget.SAML, "the request", BROWSER, secret_hash=state, org_id=service.org_id, service_id=service.id)
     return replace(flow, wants_fresh=True, expires_at=NOW + STATE_TTL)
 

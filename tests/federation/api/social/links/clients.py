@@ -16,7 +16,7 @@ TOKEN_LIFETIME = timedelta(minutes=4)  # the lifetime of the provider's tokens; 
 
 @dataclass(slots=True)
 class ApiClient:
-    """An API client with an access token of the user, which links accounts."""
+    """An API client with the user's access token, which links accounts."""
 
     api: Api
     token: str
@@ -41,7 +41,7 @@ class ApiClient:
 
 
 async def open_ticket(provider_sign_in: ProviderSignIn, path: str) -> str:
-    """Open the path of a ticket, sign in for it if asked, and visit the provider. Return the path of the callback."""
+    """Open a ticket's path, sign in for it if asked, and visit the provider. Return the callback's path."""
     page = await provider_sign_in.browser.open(path)
     if page.headers["Location"].startswith(SIGN_IN):
         assert parse_qs(urlsplit(page.headers["Location"]).query) == {"next": [path]}

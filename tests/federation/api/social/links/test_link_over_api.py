@@ -82,7 +82,7 @@ async def test_a_link_finishes_only_in_the_browser_that_opened_it(
 async def test_a_browser_without_a_session_must_sign_in_as_the_user(
     provider_sign_in: ProviderSignIn, api_client: ApiClient, ports: Ports, clock: FakeClock, app: QuartTrio
 ) -> None:
-    """A thief of the token opens the URL in a browser of their own."""
+    """A token thief opens the URL in their own browser."""
     await add_account(ports, "eve@example.com")
     path = await api_client.start_link()
     assert (
@@ -141,7 +141,7 @@ async def test_a_sign_in_may_age_at_the_provider(provider_sign_in: ProviderSignI
 async def test_a_link_from_a_session_of_a_browser_works_in_no_other_one(
     provider_sign_in: ProviderSignIn, api: Api, ports: Ports, user: Account, pool: Pool, app: QuartTrio
 ) -> None:
-    """The browser session itself, and a session of the frontend that was authorized in it."""
+    """This holds for the browser session itself, and for a frontend session that was authorized in it."""
     await provider_sign_in.browser.sign_in(EMAIL)
     [(browser_session,)] = await run_sql(pool, "select id from sessions")
     token = await sign_in(ports, user)
@@ -164,7 +164,7 @@ async def test_a_link_from_a_session_of_a_browser_works_in_no_other_one(
 async def test_an_identity_of_another_user_is_not_linked(
     provider_sign_in: ProviderSignIn, api_client: ApiClient, app: QuartTrio, acme: Tenant
 ) -> None:
-    """Whatever the context of that identity."""
+    """The context of this identity does not matter."""
     shop = await add_service(provider_sign_in.pool, acme.org)
     provider_sign_in.provider.person = Person(email="eve@example.com")
     await ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool).sign_in(org="acme", service="shop")
@@ -200,7 +200,7 @@ async def test_of_twenty_parallel_uses_of_a_ticket_one_works(provider_sign_in: P
 async def test_a_ticket_that_was_used_starts_no_second_trip(
     provider_sign_in: ProviderSignIn, api_client: ApiClient, app: QuartTrio
 ) -> None:
-    """Not by the id of its flow either, which no page shows."""
+    """Its flow id, which no page shows, starts no trip either."""
     callback = await open_ticket(provider_sign_in, await api_client.start_link())
     [(flow, before)] = await run_sql(provider_sign_in.pool, "select id, t::text from sign_in_flows t")
     for browser in (provider_sign_in.browser, FakeBrowser(app)):

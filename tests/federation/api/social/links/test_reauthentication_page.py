@@ -1,4 +1,4 @@
-"""The page of reauthentication with an identity provider: there and back, with the second factor after it (security A-12)."""
+"""The reauthentication page with an identity provider: there and back, with the second factor after it (security A-12)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ NEW_TOKEN = f"{ACCOUNT}/personal-tokens/new"
 
 @pytest.fixture
 async def provider_only(provider_sign_in: ProviderSignIn, clock: FakeClock) -> ProviderSignIn:
-    """A browser with an old session of an account that has nothing but its linked identity."""
+    """A browser with an old session, for an account that has nothing but its linked identity."""
     await provider_sign_in.sign_in()
     await run_sql(provider_sign_in.pool, "update users set email_verified_at = null")
     clock.advance(timedelta(hours=2))
@@ -61,7 +61,7 @@ async def account(provider_only: ProviderSignIn, ports: Ports) -> Account:
 
 
 async def go_to_provider(sign_in: ProviderSignIn, asking: Answer) -> Answer:
-    """Press the button of the provider, sign in there, and return the response of the callback."""
+    """Press the provider's button, sign in there, and return the callback's response."""
     [action] = re.findall(rf'action="({PAGE}/[a-z]+)"', asking.text.replace(f"{PAGE}/email", ""))
     path = leads_to(await sign_in.browser.send(action, **hidden_fields(asking)))
     url = sign_in.provider.visit((await sign_in.browser.open(path)).headers["Location"])
@@ -123,7 +123,7 @@ WITHOUT_APP: Final = accepts("provider:codehost", "provider:websuite")
 async def test_the_code_after_the_provider_is_asked_if_the_last_one_is_old(
     acme: Tenant, user: Account, clock: FakeClock, provider_sign_in: ProviderSignIn, page: str, document: dict[str, Any], minutes: int
 ) -> None:
-    """The password of the session does not count with the code, also if it is young."""
+    """The session's password does not count with the code, even if it is young."""
     await acme.join("ada", user, ADMIN)
     await add_identity(acme.pool, user.id, provider_sign_in.name, subject="4711")
     await run_sql(acme.pool, "update identities set issuer = %s", provider_sign_in.provider.address)
@@ -195,9 +195,9 @@ async def test_a_policy_that_accepts_the_provider_leads_there_as_its_application
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The pages that the user of an old session with a password opens, and the ways that they confirm it in until these open.
+    """The pages that a user with an old password session opens, and the ways in which they confirm it until the pages open.
 
-    `by_codehost` are those with a provider that cannot ask its user again, and `by_websuite` those with one that does.
+    `by_codehost` uses a provider that cannot ask its user again, and `by_websuite` uses a provider that can.
     """
 
     acme: Mapping[str, Any]
@@ -232,7 +232,7 @@ WALKS: Final[Mapping[str, Walk]] = {
 async def test_a_provider_that_cannot_ask_makes_no_session_newer_and_no_way_is_asked_for_twice(
     app: QuartTrio, acme: Tenant, user: Account, clock: FakeClock, provider_sign_in: ProviderSignIn, sent: FakeMailTransport, name: str
 ) -> None:
-    """With the provider alone, the user of an open browser would show nothing."""
+    """With the provider alone, the user at an open browser would show nothing."""
     walk, browser = WALKS[name], provider_sign_in.browser
     change_ports(app, policy=replace(acme.ports.policy, email_sign_in=True))
     await provider_sign_in.sign_in()
@@ -310,7 +310,7 @@ async def test_an_application_asks_for_a_newer_sign_in_as_the_page_does(
 async def test_a_provider_counts_only_for_organizations_that_know_its_identity(
     clock: FakeClock, acme: Tenant, user: Account, provider_sign_in: ProviderSignIn
 ) -> None:
-    """The account is linked at an application of Acme alone. Globex would otherwise admit a user who needs a recovery."""
+    """The account is linked at an application in Acme alone. Globex would otherwise admit a user who needs a recovery."""
     browser, accepted = provider_sign_in.browser, accepts(f"provider:{provider_sign_in.name}")
     globex, members = await add_organization(acme.pool, "globex"), MEMBERS.replace("acme", "globex")
     shop = await add_service(acme.pool, acme.org)

@@ -1,4 +1,4 @@
-"""Sign-ins after an identity is unlinked, and the privacy of identities (security O-6)."""
+"""Sign-ins after an identity is unlinked, and identity privacy (security O-6)."""
 
 import pytest
 from quart_trio import QuartTrio
@@ -34,7 +34,7 @@ async def test_an_unlinked_identity_does_not_open_the_account(
 async def test_an_identity_with_the_verified_address_links_again(
     provider_sign_in: ProviderSignIn, linked_client: ApiClient, app: QuartTrio, user: Account
 ) -> None:
-    """The owner of the mailbox could reset the password as well."""
+    """The mailbox owner could reset the password as well."""
     assert (await linked_client.unlink()).status == 200
     provider_sign_in.provider.person = Person()
     await provider_sign_in.sign_in()

@@ -1,4 +1,4 @@
-"""A sign-in that waits for the second factor of the user."""
+"""A sign-in that waits for the user's second factor."""
 
 import pytest
 
@@ -12,13 +12,13 @@ from tests.support.mfa import Authenticator
 
 @pytest.fixture
 async def token(ports: Ports, user: Account) -> str:
-    """An access token of the user."""
+    """The user's access token."""
     return (await sign_in(ports, user, second_factor=True)).access_token
 
 
 @pytest.fixture
 async def pending_sign_in(provider_sign_in: ProviderSignIn, factor: Authenticator) -> ProviderSignIn:
-    """A browser after the sign-in at the provider. It must enter the code of the user."""
+    """A browser after the sign-in at the provider. It must enter the user's code."""
     provider_sign_in.provider.person = STRANGER
     await sign_in_until_code(provider_sign_in)
     return provider_sign_in

@@ -8,7 +8,7 @@ from tests.federation.provider_sign_in import ProviderSignIn
 from tests.support.browser import is_step, leads_to
 from tests.support.builders import run_sql
 
-STRANGER: Final = Person(subject="666")  # the provider says that this user has the address of the account
+STRANGER: Final = Person(subject="666")  # the provider says that this user has the account's address
 
 
 async def sign_in_until_code(provider_sign_in: ProviderSignIn, /, **query: str) -> None:
@@ -17,11 +17,11 @@ async def sign_in_until_code(provider_sign_in: ProviderSignIn, /, **query: str) 
 
 
 async def subjects(provider_sign_in: ProviderSignIn) -> list[tuple[UUID | None, str]]:
-    """Return the service and the subject of each identity."""
+    """Return every identity's service and subject."""
     return [(row[1], row[4]) for row in await provider_sign_in.identities()]
 
 
 async def pending_identities(provider_sign_in: ProviderSignIn) -> int:
-    """Return the number of identities that wait for the second factor. They are sealed."""
+    """Return how many identities wait for the second factor. They are sealed."""
     [[count]] = await run_sql(provider_sign_in.pool, "select count(identity) from sign_in_flows")
     return int(count)

@@ -97,7 +97,7 @@ async def test_a_service_deleted_before_the_code_gets_no_link(
 
 
 async def test_a_second_identity_at_a_provider_is_not_linked(pending_sign_in: ProviderSignIn, user: Account, factor: Authenticator) -> None:
-    """The user linked another one before the code. The address alone does not sign in."""
+    """The user linked another identity before entering the code. The address alone does not sign in."""
     await add_identity(pending_sign_in.pool, user.id, pending_sign_in.name, subject="hers")
     assert (await pending_sign_in.browser.show_code(factor.code())).status == 403
     assert await pending_sign_in.user_id() is None

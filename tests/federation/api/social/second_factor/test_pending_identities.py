@@ -1,6 +1,6 @@
 """An identity is linked only after the second factor (security A-10, O-5, O-6).
 
-A link gives permanent access, so one factor must not create it.
+A link gives permanent access, so a single factor must not create it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
