@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def small_passwords(concurrency: int = 2, queue: int = 32) -> Argon2Passwords:
-    """Argon2 with its lowest cost. These tests are about the code around it."""
+    """Argon2 with its lowest cost. These tests are about the code around the hash."""
     return Argon2Passwords(memory_kib=8, time_cost=1, parallelism=1, concurrency=concurrency, queue=queue)
 
 

@@ -1,4 +1,4 @@
-"""Places that all organizations share: if some organizations hold a place, the remaining organizations go on (security N-11).
+"""Places that all organizations share: if some organizations hold a place, the other organizations go on (security N-11).
 
 Servers are held by hand, and Trio's clock runs the waits.
 """
@@ -172,7 +172,7 @@ async def test_the_wait_for_a_place_is_no_part_of_the_time_of_a_call(autojump_cl
 
 
 async def test_sign_outs_that_strangers_report_hold_no_place_of_a_sign_in(mock_clock: MockClock) -> None:
-    """Their tokens lead to a key fetch, which a slow server does not answer."""
+    """The strangers' tokens lead to a key fetch, which a slow server does not answer."""
     sender, outcomes = HeldSender(), Outcomes()
     providers = HttpOpenIdProviders(sender, FakeClock())
     client, metadata = client_of(UUID(int=1), host="https://fast")
@@ -244,7 +244,10 @@ async def test_a_slow_host_of_one_organization_delays_no_keys_and_documents_of_a
 
 
 async def test_slow_hosts_delay_no_other_organization_at_a_shared_address(mock_clock: MockClock) -> None:
-    """The requests wait for their own places, and hold neither a key lock nor a place at the shared host. They fail alone, too."""
+    """The requests wait for their own places, and hold neither a key lock nor a place at the shared host.
+
+    The slow hosts fail alone, too.
+    """
     sender, outcomes, clock = HeldSender(), Outcomes(), FakeClock()
     keys, documents, shared = HttpClientKeys(sender, clock, (443,)), HttpClientDocuments(sender, clock, Policy()), "https://fast.example/1"
 

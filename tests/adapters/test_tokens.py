@@ -57,7 +57,7 @@ def test_an_access_token_contains_the_signed_claims() -> None:
 
 
 def test_a_forged_token_with_the_right_key_is_accepted() -> None:
-    """The remaining tests change a single part in this token, so it must be valid. Its header differs from ours in form."""
+    """The other tests change one part of this token, so it must be valid. The forged token's header differs from ours in form."""
     assert TOKENS.read(forged(dict(reversed(HEADER.items())), PAYLOAD), NOW) == CLAIMS
 
 

@@ -72,7 +72,7 @@ async def test_a_large_body_does_not_block_other_requests(api: Api, monkeypatch:
 
 
 def test_a_body_with_too_many_values_is_refused() -> None:
-    """Decoding it would stop all requests."""
+    """Decoding it would stop all other requests."""
     for value in ("[]", "{}", "0", "[" * 30 + "]" * 30):
         raw = ('{"x":[' + ",".join([value] * (MAX_STRUCTURE + 1)) + "]}").encode()
         with pytest.raises(BodyTooComplex):

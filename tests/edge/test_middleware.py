@@ -529,7 +529,7 @@ async def test_the_end_of_a_response_is_not_a_disconnect() -> None:
         sent.append(message)
         if message["type"] == "http.response.body":
             over.set()
-            await trio.testing.wait_all_tasks_blocked()  # concurrent tasks see the disconnect before this call returns
+            await trio.testing.wait_all_tasks_blocked()  # other tasks see the disconnect before this call returns
             sent.append({"type": "done"})
 
     middleware = EdgeMiddleware(app, routes=PATHS, observe=observed.append, options=EdgeOptions(body_limit=lambda _: 1000))

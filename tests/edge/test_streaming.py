@@ -1,7 +1,7 @@
 """Streamed lists on a real socket.
 
-They are complete at any length, hold no database connection, and break off visibly after an outage
-(security N-6).
+Streamed lists are complete at any length, hold no database connection, and break off visibly after an outage (security
+N-6).
 """
 
 import json
@@ -40,7 +40,7 @@ async def shops(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> Workshop:
 
 
 class Door:
-    """It counts the statements that read plans, and fails at the statement `fails_at`."""
+    """A counter for statements that read plans, which fails at the statement `fails_at`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0

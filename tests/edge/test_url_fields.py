@@ -1,4 +1,4 @@
-"""A host has a single spelling: all request fields for URLs or hosts get an international host (decision 393)."""
+"""One host, one spelling: all request fields for URLs or hosts get an international host (decision 393)."""
 
 import re
 from collections.abc import Callable

@@ -91,7 +91,7 @@ def _git(*arguments: str, typed: str = "", environment: Mapping[str, str] | None
 
 
 def _kept_files(revision: str) -> Path:
-    """Return a folder with a recorded release's files. It is kept, because compiling the modules takes longer than running them."""
+    """Return a folder with a recorded release's files. The folder is kept, because compiling the modules takes longer than running them."""
     folder = ROOT / ".venv/releases" / revision
     if not folder.exists():
         folder.parent.mkdir(exist_ok=True)

@@ -177,7 +177,7 @@ def test_processes_that_migrate_concurrently_share_the_work(fresh: str, director
     code += "print(*trio.run(migrate, sys.argv[1], pathlib.Path(sys.argv[2])), sep='\\n')"
     command = [sys.executable, "-c", code, fresh, str(directory)]
     processes = [subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    for process in processes:  # the two processes have finished their imports and wait for this
+    for process in processes:  # both processes have finished their imports and wait for this
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()

@@ -58,7 +58,7 @@ async def test_all_buckets_are_charged_or_none(storage: Postgres) -> None:
     for _ in range(5):
         assert await charge(storage, "a", narrow, wide) == pytest.approx(60.0, abs=1e-5)
     assert [await charge(storage, "a", wide) == 0 for _ in range(3)] == [True, True, False]
-    # The two buckets are empty now, and the longer wait is returned, in either order.
+    # Both buckets are empty now, and the longer wait is returned, in either order.
     for buckets in ((narrow, wide), (wide, narrow)):
         assert await charge(storage, "a", *buckets) == pytest.approx(60.0, abs=1e-5)
 
@@ -122,7 +122,7 @@ async def test_kept_tokens_are_given_back_once(storage: Postgres, pool: Pool) ->
 
 @pytest.mark.slow
 async def test_sign_ins_with_the_same_addresses_do_not_deadlock(storage: Postgres, pool: Pool) -> None:
-    """Twenty sign-ins at once, at two addresses: all give back their tokens for the two addresses."""
+    """Twenty sign-ins at once, at two addresses: all give back their tokens for both addresses."""
     bucket = Bucket("x", 10.0, 50)
     for number in range(20):
         for client in ("a", "b") if number % 2 else ("b", "a"):
@@ -183,7 +183,7 @@ async def test_tokens_that_wait_for_the_first_query_come_before_what_it_reads(st
 
 async def test_a_bucket_that_is_full_again_is_deleted_within_ten_minutes(storage: Postgres, pool: Pool) -> None:
     await charge(storage, "a", Bucket("slow", 1000.0, 5), AUTH)
-    await charge(storage, "a", AUTH)  # it must not shorten the time that the second bucket needs
+    await charge(storage, "a", AUTH)  # it must not shorten the time that the other bucket needs
     [(expires_at,)] = await run_sql(pool, "select expires_at from rates")
     assert NOW + 1000 * SECOND <= expires_at < NOW + 1600 * SECOND
     assert await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.RATES, expires_at, 10)) == 0

@@ -38,7 +38,7 @@ async def raised(storage: Postgres, name: str, constraint: str, act: Callable[[T
 
 
 async def read_another(tx: Transaction, name: str) -> None:
-    """Await a statement from a repository with different constraints."""
+    """Await a statement from a repository with other constraints."""
     await (tx.roles if name == "sessions" else tx.sessions)._exists("select 1")
 
 

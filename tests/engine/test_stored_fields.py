@@ -33,15 +33,15 @@ VALUES: Mapping[Any, Any] = {
     IPv4Network: lambda number: IPv4Network((number << 8, 24)),
     IPv6Network: lambda number: IPv6Network((number << 80, 48)),
     Capability: lambda number: sorted(CUSTOMIZABLE)[number % len(CUSTOMIZABLE)],
-    # Which fields are stored depends on the values of further fields. They have their own tests.
+    # Which fields are stored depends on the values of other fields. They have their own tests.
     Proof: lambda number: Proof(Method.PASSWORD, NOW + timedelta(microseconds=number)),
     Rules: lambda number: Rules(min_password_length=number),
 }
 EXCEPTIONS = {
-    # Different records read what these write.
+    # Other records read what these write.
     "adapters.postgres.authentication.sessions.SESSION",
     "adapters.postgres.tenancy.sign_in_policies.STORED",
-    "adapters.postgres.authentication.challenges.EMAIL",  # the challenge and its sign-in are a single row, with the same id
+    "adapters.postgres.authentication.challenges.EMAIL",  # the challenge and its sign-in are one row, with the same id
 }
 NUMBERS = range(1, 26)  # more than any record's enumeration has members
 
@@ -83,7 +83,7 @@ def instance(kind: Any, number: int, defaults: Mapping[str, object] | None = Non
 
 
 def stored_records() -> Iterator[tuple[str, Record[Any], set[str]]]:
-    """Yield the names and columns of the records that can be stored in a single table."""
+    """Yield the names and columns of the records that can be stored in one table."""
     for module in walk_packages(adapters.postgres.__path__, "adapters.postgres."):
         for name, record in vars(import_module(module.name)).items():
             if isinstance(record, Record) and all(part.values for part in record._parts.values()):

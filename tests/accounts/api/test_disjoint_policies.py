@@ -31,7 +31,7 @@ LATER: dict[str, Any] = {**BY_EMAIL, "due_at": {"methods": "2100-01-01T00:00:00Z
 
 
 async def join(acme: Tenant, monkeypatch: pytest.MonkeyPatch, *documents: dict[str, Any]) -> Account:
-    """Return a user who is a member in acme and in further organizations with these policies. Emails sign in, too."""
+    """Return a user who is a member in acme and in other organizations with these policies. Emails sign in, too."""
     monkeypatch.setattr(type(acme.ports.policy), "email_sign_in", True)
     user = await add_account(acme.ports)
     await acme.join("ada", user)
@@ -88,7 +88,7 @@ async def test_two_methods_in_one_session_meet_policies_with_different_methods(
 async def test_a_second_factor_is_asked_for_once_in_ten_minutes(
     acme: Tenant, api: Api, ports: Ports, sent: FakeMailTransport, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, with_key: bool
 ) -> None:
-    """Also if two organizations accept different methods, or ask again after a few minutes."""
+    """This holds even if two organizations accept different methods, or ask again after a few minutes."""
     rules = {"second_factor": ["everyone"], "session_idle_minutes": 5}
     user = await join(acme, monkeypatch, {}, {})
     holder = PasskeyUser(api, (await sign_in(ports, user)).access_token)

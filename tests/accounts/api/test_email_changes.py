@@ -140,7 +140,7 @@ async def test_an_hour_has_five_requests(changer: EmailChanger, api: Api, ports:
 
 
 async def test_the_old_address_gets_no_notice_if_it_was_never_proved(changer: EmailChanger, api: Api, ports: Ports, pool: Pool) -> None:
-    """Its owner could undo a corrected typo, reset the password, and have the account."""
+    """The old address's owner could undo a corrected typo, reset the password, and have the account."""
     account = await add_account(ports, verified=False)
     token = (await sign_in(ports, account)).access_token
     assert (await api.patch("/api/user", {"email": NEW}, token=token)).json["pending_email"] == NEW
@@ -153,7 +153,7 @@ async def test_the_old_address_gets_no_notice_if_it_was_never_proved(changer: Em
 async def test_the_first_proof_of_the_mailbox_ends_the_change_of_a_squatter(
     changer: EmailChanger, api: Api, ports: Ports, clock: FakeClock
 ) -> None:
-    """Its email may still be in the queue (security A-7)."""
+    """The squatter's email may still be in the queue (security A-7)."""
     squatted = await add_account(ports, verified=False)
     token = (await sign_in(ports, squatted)).access_token
     assert (await api.patch("/api/user", {"email": NEW}, token=token)).json["pending_email"] == NEW
@@ -209,7 +209,7 @@ async def test_the_undo_link_restores_the_address_after_the_change_within_72_hou
 async def test_a_thief_keeps_no_way_into_the_account(
     changer: EmailChanger, api: Api, ports: Ports, pool: Pool, user: Account, token: str, clock: FakeClock
 ) -> None:
-    """They changed the address twice, reset the password, linked an identity, and left a request and links behind."""
+    """The thief changed the address twice, reset the password, linked an identity, and left a request and links behind."""
     insert = """
         insert into identities (id, user_id, provider, provider_user_id, linked_at) values (gen_random_uuid(), %s, %s, '1', %s)"""
     await run_sql(pool, insert, user.id, "codehost", clock.now() - timedelta(days=1))
@@ -313,7 +313,7 @@ async def test_an_undo_during_proofs_always_keeps_the_old_address(changer: Email
 
 
 async def run_in_order(pool: Pool, first: Act, others: Sequence[Act]) -> list[Answer]:
-    """Return the answers to concurrent requests. They wait for the lock on the accounts, and `first` most likely gets it first."""
+    """Return the answers to concurrent requests. The requests wait for the lock on the accounts, and `first` most likely gets it first."""
     answers: list[Answer] = []
 
     async def run(act: Act) -> None:

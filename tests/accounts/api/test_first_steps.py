@@ -1,6 +1,6 @@
 """What a user sees on the documented interface, in order: nothing asks them to sign in again right after they did (security A-12).
 
-All tests begin with the sign-up, and end with a single step. Eleven minutes later, the same step is refused, and a
+All tests begin with the sign-up, and end with one step. Eleven minutes later, the same step is refused, and a
 reauthentication in the same session is all that it needs.
 """
 
@@ -22,7 +22,7 @@ TOKENS = {"access_token", "refresh_token", "expires_in"}
 
 
 class Newcomer:
-    """A user who follows the documents. They need a minute for every step."""
+    """A user who follows the documents. The user needs a minute for every step."""
 
     def __init__(self, api: Api, ports: Ports, clock: FakeClock, sent: FakeMailTransport) -> None:
         self.api, self._ports, self.clock, self._sent = api, ports, clock, sent

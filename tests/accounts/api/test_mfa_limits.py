@@ -26,7 +26,7 @@ def edge() -> Edge:
 
 
 async def request(app: QuartTrio, route: tuple[str, str], peer: str = PEER) -> Answer:
-    """Send a request without a token. It is refused with 401 as soon as the rate limit allows it."""
+    """Send a request without a token. The request is refused with 401 as soon as the rate limit allows it."""
     return await ask(app, *route, peer=peer)
 
 

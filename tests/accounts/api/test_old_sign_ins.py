@@ -1,4 +1,4 @@
-"""Changing factors after an old sign-in: a single confirmation is enough, because the first refusal names the policy (PK-8)."""
+"""Changing factors after an old sign-in: one confirmation is enough, because the first refusal names the policy (PK-8)."""
 
 import json
 import re
@@ -30,7 +30,7 @@ ACCESS: Final = {route: access_of(view) for route, view in routes(application())
 OF_USERS: Final = ("person", "verified_person", "person_anywhere", "page_session", "sign_in_session")
 LATER: Final = timedelta(minutes=11)
 CODES: Final = "/app/account/two-factor/backup-codes"
-# Acts that change no factor, so that no sign-in policy is asked. The remaining acts need a way that every policy accepts.
+# Acts that change no factor, so that no sign-in policy is asked. The other acts need a way that every policy accepts.
 NO_FACTORS: Final = frozenset(
     {
         "DELETE /api/user",

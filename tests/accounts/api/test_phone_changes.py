@@ -296,7 +296,10 @@ async def test_a_factor_before_a_removal_by_others_is_as_old_as_it_was(
 
 
 async def test_a_deactivated_account_that_a_reset_frees_keeps_its_second_factor(changer: Changer, pool: Pool) -> None:
-    """Its directory has deactivated it. It has neither a password nor a linked account, so that the mailbox frees it (security A-7)."""
+    """The user's directory has deactivated the account.
+
+    The account has neither a password nor a linked account, so that the mailbox frees it (security A-7).
+    """
     await run_sql(pool, "update users set password_hash = null, deactivated_at = %s", changer.clock.now())
     assert await changer.asks_for_a_factor()
     assert await changer.accepts_old_app()

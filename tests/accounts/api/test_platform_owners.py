@@ -148,7 +148,7 @@ async def test_a_promotion_ends_the_links_to_connections_and_the_sign_ins_there(
     emails = ("ada@example.com", "ben@example.com", "eve@example.com")
     ada, ben, eve = [await add_account(ports, email, None, mfa_enabled_at=NOW) for email in emails]
     org, other_org = await add_organization(pool, "acme"), await add_organization(pool, "beta")
-    await add_member(pool, org, ada.id, confirmed=True)  # and not in the second organization
+    await add_member(pool, org, ada.id, confirmed=True)  # and not in the other organization
     connections = [await add_connection(ports.storage, org_id) for org_id in (org, other_org)]
     there = connection_proof(org, NOW, connection=connections[0].id)
     sessions: dict[UUID, UUID] = {}

@@ -204,7 +204,9 @@ async def test_a_reset_keeps_the_linked_account_that_meets_a_policy(
     of_shop: bool,
     age: timedelta,
 ) -> None:
-    """Otherwise the mailbox alone could add a passkey. Without a policy, only older accounts stay where nothing asks the user.
+    """If the reset removed it, the mailbox alone could add a passkey.
+
+    Without a policy, only older accounts stay where nothing asks the user.
 
     On the page, a recent account ends, and only a recovery replaces it.
     """
@@ -320,7 +322,7 @@ async def test_after_an_undo_an_account_that_is_linked_at_an_application_is_link
 async def test_after_an_undo_no_present_key_becomes_the_second_factor(
     acme: Tenant, api: Api, app: QuartTrio, ports: Ports, sent: FakeMailTransport
 ) -> None:
-    """It would come with backup codes, so the mailbox alone would meet the policy."""
+    """A key that became the second factor would come with backup codes, so the mailbox alone would meet the policy."""
     user = await add_account(ports)
     token = (await sign_in(ports, user)).access_token
     await PasskeyUser(api, token).add_key(second_factor=False)

@@ -1,4 +1,4 @@
-"""A thief who knows the password makes random changes. A single link in an email gives the account back (security A-13)."""
+"""A thief who knows the password makes random changes. One link in an email gives the account back (security A-13)."""
 
 import random
 import re

@@ -132,7 +132,7 @@ async def test_without_an_undo_the_account_is_erased_and_its_address_stands_nowh
 async def test_both_ways_to_delete_the_own_account_wait_for_the_undo(
     api: Api, ports: Ports, pool: Pool, token: str, acme: Tenant, user: Account, sent: FakeMailTransport, path: str
 ) -> None:
-    """The second way is open to a user who owns all their organizations: here, a single organization."""
+    """The second way is open to a user who owns all their organizations: here, of one organization."""
     if "forget" in path:
         await acme.join("ada", user)
 

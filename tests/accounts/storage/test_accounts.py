@@ -1,4 +1,4 @@
-"""Every statement about accounts: fields, conditions, locks, and that unrelated accounts do not change."""
+"""Every statement about accounts: fields, conditions, locks, and that other accounts do not change."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Statements about devices: fields, order, conditions, and that unrelated devices do not change."""
+"""Statements about devices: fields, order, conditions, and that other devices do not change."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Uploaded images: an owner has a single image, found by its key, and gone with its owner or when the field's value changes."""
+"""Uploaded images: an owner has one image, found by its key, and gone with its owner or when the field's value changes."""
 
 from typing import Final
 from uuid import UUID

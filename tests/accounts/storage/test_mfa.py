@@ -24,7 +24,7 @@ SALT, HASHES = b"salt", [b"hash %d" % number for number in range(10)]
 
 @pytest.fixture
 async def user(storage: Postgres) -> UUID:
-    """An account without a second factor. A second account has a factor."""
+    """An account without a second factor. Another account has a second factor."""
     users = await add(storage, account(), account(EVE))
     async with storage.transaction(by=SYSTEM) as tx:
         eve = await tx.accounts.by_email(EVE)

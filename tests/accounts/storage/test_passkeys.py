@@ -1,4 +1,4 @@
-"""The statements about passkeys: their fields, and that no unrelated account is touched."""
+"""The statements about passkeys: their fields, and that no other account is touched."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

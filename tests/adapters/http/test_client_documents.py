@@ -51,7 +51,7 @@ async def test_a_document_is_fetched_once_and_kept_by_its_headers(
 
 
 async def test_a_document_is_kept_for_five_minutes_to_a_day(server: ClientServer, documents: HttpClientDocuments, clock: FakeClock) -> None:
-    """Whatever its server says."""
+    """The document's server cannot change this."""
     headers = {
         "": 300,
         "no-store, max-age=600": 300,
@@ -121,7 +121,7 @@ async def test_a_dawdling_host_does_not_delay_another(server: ClientServer, docu
 
 
 async def test_a_host_that_resolves_to_an_address_of_special_use_is_never_asked(server: ClientServer, clock: FakeClock) -> None:
-    """This holds even if only a single address is of special use."""
+    """This holds even if only one address is of special use."""
     documents = HttpClientDocuments(server.sender(AllowedTarget.parse("127.0.0.1/32")), clock, Policy(key_ports=frozenset({server.port})))
     address = server.publish()
     for addresses in (["10.0.0.1"], ["169.254.169.254"], ["127.0.0.1", "192.168.0.1"], ["::1"], ["100.64.0.1"]):

@@ -157,7 +157,7 @@ async def test_a_silent_name_server_delays_a_lookup_only_until_the_deadline() ->
     try:
         for _ in range(3):
             assert await refusal(guard, "slow.example") is SendFailure.NOT_RESOLVED
-        # It does not take threads from unrelated work.
+        # It uses no threads of other work.
         assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
     finally:
         release.set()

@@ -65,7 +65,7 @@ async def open_shop(tenant: Tenant, slug: str = "shop") -> Shop:
     return Shop(tenant, service, await add_api_key(tenant.pool, service))
 
 
-# Stored counters with the actual counts. The two counts must be equal in every row.
+# Stored counters with the actual counts. Both counts must be equal in every row.
 COUNTERS = {
     "users of services": """
         select id, user_count, (select count(*) from service_users r where r.service_id = v.id) from services v""",

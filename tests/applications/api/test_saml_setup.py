@@ -1,4 +1,4 @@
-"""SAML in a single save: the wizard and the application page take metadata, its URL or single values, and create the certificate."""
+"""SAML in one save: the wizard and the application page take metadata, its URL or single values, and create the certificate."""
 
 from dataclasses import dataclass, field
 

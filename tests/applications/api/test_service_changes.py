@@ -259,7 +259,7 @@ async def test_public_clients_have_no_secret_to_rotate(shops: Workshop, acme: Te
 
 
 async def test_an_impersonator_cannot_change_a_service(shops: Workshop, acme: Tenant, platform: Platform) -> None:
-    """Neither its secret nor its redirect URIs (security I-4)."""
+    """This covers the service's secret and its redirect URIs (security I-4)."""
     token = await impersonate(acme.ports, platform.account, acme.people["owner"], acme.org)
     path = f"{shops.path}/shop"
     assert refused(await acme.api.post(f"{path}/rotate-secret", token=token)) == FORBIDDEN

@@ -100,7 +100,7 @@ async def test_sessions_and_keys_of_a_deleted_service_are_refused(shop: Shop, ac
     assert refused(await shop.login()) == MISSING
     refreshed = await acme.api.post("/api/auth/refresh", {"refresh_token": shop.session.refresh_token})
     assert refused(refreshed) == (401, "UNAUTHORIZED")
-    # The account and its sessions elsewhere stay.
+    # The account and its other sessions stay.
     assert (await acme.api.login()).status == 200
 
 

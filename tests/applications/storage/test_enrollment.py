@@ -139,7 +139,7 @@ async def test_deleting_a_service_waits_for_enrollments_in_progress(storage: Pos
     await enroll(storage, shop, eve.id)
     async with trio.open_nursery() as nursery, storage.transaction(by=SYSTEM) as tx:
         assert await enroll_user(tx, shop, eve.id, NOW)
-        # The remaining users can sign in, but a deletion waits.
+        # Other users can sign in, but a deletion waits.
         assert not await is_locked(pool, "services", "id = %s", shop, mode="for no key update")
         nursery.start_soon(run_sql, pool, "delete from services where id = %s", shop)
         await until_blocked(pool)

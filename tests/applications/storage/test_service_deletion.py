@@ -114,7 +114,7 @@ async def test_deleting_a_service_deletes_its_rows_and_no_others(storage: Postgr
     assert await rows_of(pool, deleted) == dict.fromkeys(DEPENDENT_TABLES, 0)
     assert [await rows_of(pool, one) for one in (other, foreign)] == before
     assert {one.id for one in (other, foreign)} == {id_ for (id_,) in await run_sql(pool, "select id from services")}
-    # A user who also uses another service is still an end user.
+    # Users of other services are still end users.
     assert await end_users(pool, org) == {eve.id}
     assert await end_users(pool, other_tenant) == {user.id, eve.id}
     assert await run_sql(pool, "select count(*) from users") == [(2,)]
@@ -296,7 +296,7 @@ async def test_a_purge_skips_locked_logins(storage: Postgres, pool: Pool) -> Non
 
 
 async def test_locking_the_organization_does_not_lock_its_services(storage: Postgres, pool: Pool) -> None:
-    """Logins update the service's counters. They must not wait for unrelated changes to the organization."""
+    """Logins update the service's counters. Logins must not wait for other changes to the organization."""
     one = await put(storage, service(await add_organization(pool, "acme")))
     async with storage.transaction(by=SYSTEM) as tx:
         assert await tx.organizations.lock(one.org_id)
@@ -319,8 +319,7 @@ async def test_counters_stay_correct_when_a_service_is_deleted_during_logins(sto
             return
         async with storage.transaction(by=SYSTEM) as tx:
             assert await tx.accounts.lock(people[number].id)
-            # Half the logins use another service, and half these users also use the deleted
-            # service.
+            # Half of the logins use the other service, and half of these users also use the deleted service.
             await enroll_user(tx, (other if number % 2 else deleted).id, people[number].id, NOW)
 
     await run_concurrently(20, act)

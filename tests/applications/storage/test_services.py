@@ -92,7 +92,7 @@ async def test_saving_writes_only_the_fields_that_can_change(storage: Postgres, 
     org = await add_organization(pool, "acme")
     one, other = service(org), service(org, "other")
     await put(storage, one, other)
-    await run_sql(pool, "update services set user_count = 7, subscription_count = 8")  # counters from concurrent transactions
+    await run_sql(pool, "update services set user_count = 7, subscription_count = 8")  # counters from other transactions
     new_service = service(
         org,
         id=one.id,

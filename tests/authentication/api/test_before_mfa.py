@@ -1,6 +1,6 @@
 """Sessions that started before the second factor was enabled.
 
-They can use the account, but not sign in elsewhere (security A-10, V-3, X-8).
+Such sessions can use the account, but not sign in elsewhere (security A-10, V-3, X-8).
 """
 
 import re

@@ -118,7 +118,7 @@ async def test_a_newer_request_replaces_the_older_one(
 async def test_known_and_unknown_addresses_get_the_same_responses(
     api: Api, user: Account, ports: Ports, clock: FakeClock, pool: Pool, sent: FakeMailTransport
 ) -> None:
-    """Also when the address asks again, reaches its limit, and enters codes."""
+    """The responses are also equal when the address asks again, reaches its limit, and enters codes."""
     await add_account(ports, "closed@example.com", deactivated_at=clock.now())
     seen: dict[str, list[Any]] = {}
     for email in (EMAIL, "unknown@example.com", "closed@example.com"):

@@ -87,7 +87,7 @@ async def test_concurrent_sign_ins_of_a_member_of_several_organizations_are_all_
 
 
 async def test_the_sign_ins_of_a_deleted_account_vanish(api: Api, ports: Ports, pool: Pool, acme: Tenant) -> None:
-    """They are the user's own activity (decision 111)."""
+    """Sign-ins are the user's own activity (decision 111)."""
     account = await add_account(ports, EMAIL, origin=AccountOrigin.API_KEY, origin_org_id=acme.org)
     await add_member(pool, acme.org, account.id, confirmed=True)
     bystander = await add_account(ports, "bystander@example.com")

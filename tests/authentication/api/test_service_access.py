@@ -141,7 +141,7 @@ async def protocols(acme: Tenant, user: Account, browser: SamlBrowser, shop: Sam
 
 @pytest.mark.parametrize("policy", AccessPolicy)
 async def test_the_policy_of_the_service_decides_in_every_protocol(protocols: Protocols, policy: AccessPolicy) -> None:
-    """Also for a session, a code and an approval from before the change. A refresh also needs an end user."""
+    """This includes a session, a code and an approval from before the change. A refresh also needs an end user."""
     for name, state in STATES.items():
         outcomes = await protocols.outcomes(policy.value, state)
         is_admitted = name in ADMITTED[policy.value]

@@ -127,7 +127,7 @@ async def test_the_first_key_signs_at_once(ports: Ports, pool: Pool, clock: Fake
 
 
 async def test_a_compromised_key_ends_at_once(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    """With its key set, its tokens, and the key that waited. Sessions stay."""
+    """With its key set, its tokens, and the key that waited. Sessions stay when a key ends."""
     user = await add_account(ports)
     browser = FakeBrowser(app)
     await browser.sign_in()
@@ -136,7 +136,7 @@ async def test_a_compromised_key_ends_at_once(api: Api, app: QuartTrio, ports: P
     await signing_keys.rotate(ports)
     for process in (ports, other):
         await signing_keys.load(process)
-        await signing_keys.read_token(process, tokens["access_token"])  # the two processes remember the token
+        await signing_keys.read_token(process, tokens["access_token"])  # both processes remember the token
     assert (await api.get("/api/user", token=tokens["access_token"])).status == 200
     factor = await add_mfa(ports, user)
     waiting = (await api.login()).json["access_token"]
@@ -225,7 +225,7 @@ class CountingMailbox(Mailbox):
 async def test_a_key_is_rotated_by_age(
     ports: Ports, pool: Pool, clock: FakeClock, max_age: timedelta, age: timedelta, rotates: bool
 ) -> None:
-    """Several processes see the age at the same moment, and publish a single key."""
+    """Several processes see the age at the same moment, and publish one key."""
     clock.advance(age)
     processes = [another_process(replace(ports, policy=replace(ports.policy, signing_key_max_age=max_age))) for _ in range(3)]
     inboxes = [CountingMailbox() for _ in processes]

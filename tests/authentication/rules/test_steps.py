@@ -90,7 +90,7 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(TRUSTED, required=TWO), Step.START_SESSION),
         (asks(PROVED_TWO, required=TWO), Step.START_SESSION),
         (asks(PROVED_TWO, required=Strength.PHISHING_RESISTANT), Step.START_SESSION),
-        # Proofs come before the target's remaining needs.
+        # Proofs come before the target's other needs.
         (asks(PROVED, sign_up=True, subject=OTHER, fresh=True), Step.START_SESSION),
         (replace(OLD, proofs=one(NOW)), Step.START_SESSION),
     ],
@@ -242,7 +242,7 @@ def test_the_table_has_each_step() -> None:
     assert {step for rows in TABLE.values() for _, step in rows} == set(Step)
 
 
-# Any facts. The parser refuses prompt=none together with a second prompt. A silent request shows no page, so it has no
+# Any facts. The parser refuses prompt=none beside other prompts. A silent request shows no page, so it has no
 # proofs.
 
 REPEATABLE = settings(max_examples=100)

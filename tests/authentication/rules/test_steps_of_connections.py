@@ -33,7 +33,7 @@ SHOP = ServiceContext(
     org_slug="acme",
     status=OrganizationStatus.ACTIVE,
 )
-# The session began at the connection of the application's organization, or at a foreign connection
+# The session began at the connection of the application's organization, or of another organization
 HERE, ELSEWHERE = (replace(session((connection_proof(org, EARLIER),), APP, session_id=FIRST), service=SHOP) for org in (SHOP.org_id, OTHER))
 CONSULTANT = replace(session((*one(EARLIER), connection_proof(OTHER, LATER)), session_id=FIRST), service=SHOP)
 PROVED = replace(PROVED_ONE_OF_TWO, proofs=(connection_proof(OTHER, NOW),))

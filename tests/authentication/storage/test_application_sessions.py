@@ -38,7 +38,7 @@ async def test_the_context_of_an_application_session_has_all_facts_of_a_request(
     shop, wiki, other = [await add_service(pool, org_id, slug) for org_id, slug in ((org, "shop"), (org, "wiki"), (other_tenant, "shop"))]
     context = await service_context(pool, shop)
     session = await begin(storage, user.id, "token", service=context)
-    # The service's remaining users and the user's remaining services do not count.
+    # Other users of the service and other services of the user do not count.
     await enroll(storage, shop, eve.id)
     for service in (wiki, other):
         await enroll(storage, service, user.id)

@@ -1,4 +1,4 @@
-"""Ending a connection's sign-ins: for all users, or for a single user."""
+"""Ending a connection's sign-ins: for all users, or for one user."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -90,7 +90,7 @@ async def test_the_client_of_a_service_counts_for_this_service_alone(storage: Po
 
 
 async def test_a_connection_of_an_organization_is_never_one_of_the_platform(storage: Postgres, pool: Pool, acme: UUID) -> None:
-    """Its slug cannot equal a platform connection's slug, so the test takes the check away."""
+    """The slug cannot equal a platform connection's slug, so the test takes the check away."""
     await run_sql(pool, "alter table connections drop constraint connections_of_organizations_check")
     try:
         await run_sql(

@@ -62,7 +62,7 @@ async def test_the_pages_list_live_subscriptions_first(browser: FakeBrowser, acm
 
 @pytest.mark.parametrize("provider", [None, "sub_1"])
 async def test_a_user_cancels_a_subscription(browser: FakeBrowser, acme: Tenant, user: Account, pool: Pool, provider: str | None) -> None:
-    """As by an API key: it is deleted, or canceled if a payment provider manages it, also there."""
+    """The subscription is deleted, or canceled if a payment provider manages it, also at the provider, as with an API key."""
     subscription = await subscribe(acme, user, "shop", provider=provider)
     page = await browser.open(f"{SUBSCRIPTIONS}/{subscription}")
     assert ("You won't be charged again." in page_text(page)) == (provider is not None)

@@ -24,7 +24,7 @@ EXPIRED, PAST_DUE = SubscriptionStatus.EXPIRED, SubscriptionStatus.PAST_DUE
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A service with a single plan."""
+    """A service with one plan."""
 
     org: UUID
     service: UUID

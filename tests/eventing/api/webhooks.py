@@ -29,7 +29,7 @@ async def patch(acme: Tenant, webhook: Mapping[str, Any], body: Any, by: str = "
 
 
 async def record_events(acme: Tenant, *names: str) -> None:
-    """Record events in a single system transaction."""
+    """Record events in one system transaction."""
     async with acme.ports.storage.transaction(by=SYSTEM) as tx:
         for name in names:
             tx.record(event_catalog.Event(EVENT_KINDS[name], "x", org_id=acme.org, details={"n": 1}))

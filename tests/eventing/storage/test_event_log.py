@@ -90,7 +90,7 @@ async def test_an_event_about_a_person_is_recorded_for_each_of_their_organizatio
 
 
 async def test_an_organization_with_an_unconfirmed_membership_learns_nothing_about_the_account(storage: Postgres, pool: Pool) -> None:
-    """It has no rights over the account before the user confirms the membership (security R-5)."""
+    """The organization has no rights over the account before the user confirms the membership (security R-5)."""
     await add(storage, user := account())
     confirmed_org, unconfirmed_org = [await add_organization(pool, slug) for slug in ("joined", "added")]
     await add_member(pool, unconfirmed_org, user.id)

@@ -83,7 +83,7 @@ async def test_an_entry_committed_after_a_later_one_was_sent_is_not_skipped(port
         first.record(Event(EVENT_KINDS["plan.created"], "first", org_id=acme))
         await first.write_events()  # type: ignore[attr-defined]
         first._events.clear()  # type: ignore[attr-defined]
-        assert await first.organizations.by_id(acme) is not None  # writes the event before the remaining events
+        assert await first.organizations.by_id(acme) is not None  # writes the event before all other events
 
         async def second() -> list[str]:
             await record(ports, acme, "second", name="plan.updated")  # an action with another total, so that it does not wait for the lock

@@ -1,4 +1,4 @@
-"""An application with a key. Its tokens are bound to this key (RFC 9449)."""
+"""An application with a key. The tokens are bound to this key (RFC 9449)."""
 
 from dataclasses import dataclass, field
 from typing import Any

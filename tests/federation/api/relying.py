@@ -120,7 +120,7 @@ def claims(tokens: dict[str, Any]) -> dict[str, Any]:
 
 
 async def add_relying_party(tenant: Tenant, browser: FakeBrowser, slug: str = "shop", service_type: str = "web") -> RelyingParty:
-    """Add an application to the organization, with a single redirect URI."""
+    """Add an application to the organization, with one redirect URI."""
     service = await add_service(tenant.pool, tenant.org, slug, service_type, secret=SECRET)
     context = await service_context(tenant.pool, service)
     secret = None if context.is_public else SECRET

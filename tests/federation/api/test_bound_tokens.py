@@ -133,7 +133,7 @@ async def test_the_refresh_tokens_of_a_public_client_need_its_key(phone: BoundCl
 
 
 async def test_a_refresh_with_a_proof_binds_the_refresh_tokens_of_a_public_client(phone: BoundClient) -> None:
-    """RFC 9449 section 5."""
+    """RFC 9449 section 5 requires this."""
     await phone.learn_nonce()
     bearer = (await phone.party.exchange(await phone.party.code())).json
     bound = (await phone.refresh(bearer["refresh_token"])).json
@@ -173,7 +173,7 @@ async def test_a_confidential_client_can_change_its_key(shop: BoundClient) -> No
 
 
 async def test_the_key_of_the_authorization_request_must_redeem_the_code(shop: BoundClient, phone: BoundClient) -> None:
-    """RFC 9449 section 10."""
+    """RFC 9449 section 10 requires this."""
     for client in (shop, phone):
         await client.learn_nonce()
         code = await client.party.code(dpop_jkt=client.key.thumbprint)
@@ -183,7 +183,7 @@ async def test_the_key_of_the_authorization_request_must_redeem_the_code(shop: B
 
 
 async def test_a_client_can_be_made_to_use_bound_tokens_only(shop: BoundClient, pool: Pool, phone: BoundClient) -> None:
-    """RFC 9449 section 5.2."""
+    """RFC 9449 section 5.2 defines this setting."""
     earlier = await phone.party.tokens()
     await run_sql(pool, "update services set dpop_bound_access_tokens = true")
     code = await shop.party.code()
@@ -220,7 +220,7 @@ async def test_the_refresh_tokens_of_such_a_client_are_not_rotated(shop: BoundCl
 
 
 async def test_a_client_can_be_made_to_push_its_requests(shop: BoundClient, pool: Pool) -> None:
-    """RFC 9126 section 6."""
+    """RFC 9126 section 6 defines this setting."""
     await run_sql(pool, "update services set require_pushed_authorization_requests = true")
     answer = await shop.party.open_request()
     assert "error=invalid_request" in answer.headers["Location"]
@@ -392,7 +392,7 @@ async def test_introspection_names_the_key(shop: BoundClient) -> None:
 
 
 async def test_bound_tokens_are_revoked_without_a_proof(phone: BoundClient) -> None:
-    """Its holder can end it without a proof, and do nothing else."""
+    """The token's holder can end it without a proof, and do nothing else."""
     tokens = await phone.tokens()
     assert (await phone.party.post("/auth/revoke", client_id=str(phone.party.client_id), token=tokens["refresh_token"])).status == 200
     assert (await phone.get(USER, tokens["access_token"])).status == 401

@@ -165,7 +165,7 @@ async def test_a_connection_that_changed_since_the_look_is_not_activated(world: 
 
 
 async def test_a_page_with_values_that_are_not_stored_activates_nothing(world: World) -> None:
-    """Its version would belong to the stored values."""
+    """The page's version would belong to the stored values."""
     await world.prepare()
     for slug, typed in (("okta", {"issuer": "https://other.example", "scopes": '"'}), ("adfs", {"entity_id": ENTITY_ID, "sso_url": "x"})):
         page = f"{PAGES}/{slug}"

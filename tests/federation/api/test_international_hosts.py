@@ -15,7 +15,7 @@ TYPED: Final = "https://Bücher.example/Cb/%c3%bc?a=%2F"
 STORED: Final = "https://xn--bcher-kva.example/Cb/%c3%bc?a=%2F"
 UNICODE: Final = "https://bücher.example/Cb/%c3%bc?a=%2F"
 NEAR_MISSES: Final = [
-    TYPED,  # in a different case than the A-labels' name
+    TYPED,  # in another case than the A-labels' name
     UNICODE.replace("bücher", "bu\u0308cher"),  # decomposed
     UNICODE.replace("bücher", "bücheR"),
     UNICODE.replace("bücher", "bücher\u200d"),

@@ -69,7 +69,7 @@ async def test_a_client_sees_the_state_of_its_tokens(
 async def test_other_clients_see_nothing(
     relying_party: RelyingParty, mobile_app: RelyingParty, acme: Tenant, other_tenant: Tenant, browser: FakeBrowser
 ) -> None:
-    """It sees no tokens from its own organization, from foreign organizations, or for the platform itself."""
+    """Other clients see no tokens from their own organization, from other organizations, or for the platform itself."""
     tokens = await relying_party.tokens()
     neighbour, stranger = await add_relying_party(acme, browser, "blog"), await add_relying_party(other_tenant, browser, "shop")
     for client in (neighbour, stranger):

@@ -263,7 +263,7 @@ async def test_clients_without_a_secret_share_the_rate_limit_of_their_address(re
 @pytest.mark.parametrize("edge", [{}, {"frontend_url": FRONTEND}], indirect=True)
 @pytest.mark.parametrize("origin_url", [FRONTEND, "https://shop.example.com", "null"])
 async def test_every_origin_can_read_the_token_endpoint(relying_party: RelyingParty, origin_url: str) -> None:
-    """It can read the responses to preflight requests and all other responses."""
+    """Every origin can read the responses to preflight requests and all other responses."""
     origin = {"Origin": origin_url}
     preflight_headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, content-type"}
     preflight = await relying_party.api.call("OPTIONS", TOKEN, headers={**origin, **preflight_headers})

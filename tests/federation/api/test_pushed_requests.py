@@ -225,7 +225,7 @@ async def test_a_request_object_and_foreign_request_uris_are_refused_as_before(r
     assert redirect_parts(answer)[1]["error"] == "request_uri_not_supported"
 
 
-# RFC 9126 section 7, and foreign requests
+# RFC 9126 section 7, and other clients' requests
 
 
 async def test_guessed_and_foreign_references_lead_nowhere(relying_party: RelyingParty, mobile_app: RelyingParty) -> None:

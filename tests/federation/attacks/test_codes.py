@@ -97,7 +97,7 @@ async def test_a_public_client_cannot_be_talked_out_of_pkce(till: RelyingParty, 
 
 
 async def test_a_challenge_that_an_attacker_removes_is_noticed_at_the_exchange(shop: RelyingParty) -> None:
-    """A confidential client sent a challenge. Its verifier then has no challenge (RFC 9700 section 4.8.2)."""
+    """A confidential client sent a challenge. The client's verifier then has no challenge (RFC 9700 section 4.8.2)."""
     code = (await authorize(shop))["code"]
     async with unchanged(shop.tenant.pool):
         assert (await shop.exchange(code, code_verifier=VERIFIER)).json["error"] == "invalid_grant"

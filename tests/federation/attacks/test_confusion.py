@@ -1,6 +1,6 @@
 """Every kind of token in the place of every other kind (RFC 8725 sections 2.8 and 3.11, RFC 9700 section 2.2; security J-2, J-8, O-9).
 
-A single table says what every place accepts. Everything else is refused there and changes no row.
+One table says what every place accepts. Everything else is refused there and changes no row.
 """
 
 import json
@@ -41,7 +41,7 @@ GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 
 
 class Kit:
-    """Makes tokens of every kind for a single victim, and offers them in every place."""
+    """Makes tokens of every kind for one victim, and offers them in every place."""
 
     def __init__(
         self,
@@ -422,7 +422,7 @@ async def test_every_token_is_refused_in_the_place_of_every_other_one(kit: Kit) 
 
 
 async def test_every_token_is_accepted_in_its_own_place(kit: Kit) -> None:
-    """Otherwise the table would prove nothing."""
+    """Without this test, the table would prove nothing."""
     findings = []
     for place, accepted in ACCEPTED.items():
         for kind in KINDS:

@@ -34,7 +34,7 @@ async def trust(application: RelyingParty) -> None:
 async def test_an_organization_does_not_learn_who_visits_it(
     shop: RelyingParty, evil: RelyingParty, user: Account, is_trusted: bool
 ) -> None:
-    """The user belongs to another organization. Neither a silent request nor a page that was not answered tells it anything."""
+    """The user belongs to another organization. A silent request tells it nothing, and neither does a page that was not answered."""
     await shop.tenant.join("ada", user, MEMBER)
     if is_trusted:
         await trust(evil)
@@ -116,7 +116,7 @@ async def test_offline_access_needs_a_page_or_a_memory_of_one(shop: RelyingParty
 async def test_a_hint_of_another_client_or_tenant_is_refused(
     shop: RelyingParty, evil: RelyingParty, till: RelyingParty, scope: str
 ) -> None:
-    """It says nothing about who is signed in, and no client can use another client's ID token."""
+    """A hint says nothing about who is signed in, and no client can use another client's ID token."""
     hint = (await openid_tokens(shop))["id_token"]
     async with unchanged(shop.tenant.pool):
         for application in (evil, till):

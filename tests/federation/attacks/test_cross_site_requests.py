@@ -40,7 +40,7 @@ FORMS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 
 @pytest.mark.parametrize("name", PARAMETERS)
 async def test_a_form_of_another_site_gives_nothing_with_any_parameter(shop: RelyingParty, evil: RelyingParty, name: str) -> None:
-    """It is checked and leads to GET, where the user is asked as always."""
+    """The form is checked and leads to GET, where the user is asked as always."""
     for application in (shop, evil):
         fields = dict(parse_qsl(path_of(application).partition("?")[2])) | {name: PARAMETERS[name], "answer": "continue", "agreed": "true"}
         async with unchanged(shop.tenant.pool):
@@ -75,7 +75,7 @@ async def test_no_answer_counts_without_the_token_of_this_browser(shop: RelyingP
 
 
 async def test_a_sign_in_form_of_another_site_is_refused(shop: RelyingParty, user: Account) -> None:
-    """Otherwise the victim would use the attacker's account at the application (login CSRF)."""
+    """If it worked, the victim would use the attacker's account at the application (login CSRF)."""
     browser = FakeBrowser(shop.browser._app)
     path = path_of(shop)
     page = await browser.open(path)
@@ -135,7 +135,7 @@ async def test_the_way_back_of_a_logout_is_only_that_of_its_own_application(shop
 
 
 async def test_names_of_a_proxy_that_a_client_sends_change_no_address(shop: RelyingParty) -> None:
-    """Neither the issuer nor a redirect (section 4.13)."""
+    """The issuer and redirects stay the same (section 4.13)."""
     headers = (
         (b"x-forwarded-host", b"evil.example"),
         (b"x-forwarded-proto", b"gopher"),

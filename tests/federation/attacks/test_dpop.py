@@ -1,6 +1,6 @@
 """Attacks on bound tokens, with a test per subsection in RFC 9449 section 11 that applies to a server.
 
-11.4 (untrusted code) and 11.10 (hash agility) ask nothing from a server: there is a single hash, SHA-256.
+11.4 (untrusted code) and 11.10 (hash agility) ask nothing from a server: there is one hash, SHA-256.
 """
 
 from dataclasses import replace
@@ -37,7 +37,7 @@ def stolen(client: BoundClient, **changes: Any) -> BoundClient:
 
 
 async def test_a_captured_request_cannot_be_replayed(victim: BoundClient, pool: Pool, clock: FakeClock) -> None:
-    """11.1. Neither at the same resource nor at another, now or later."""
+    """RFC 9449 section 11.1 describes this attack. The replay fails at the same resource and at another, now and later."""
     token = (await victim.tokens())["access_token"]
     headers = {"Authorization": f"DPoP {token}", "DPoP": victim.proof("GET", USER, token)}
     api = victim.party.api
@@ -50,7 +50,7 @@ async def test_a_captured_request_cannot_be_replayed(victim: BoundClient, pool: 
 
 
 async def test_proofs_that_are_made_in_advance_are_useless(victim: BoundClient, clock: FakeClock) -> None:
-    """11.2. An attacker who can use the key for a moment would need future nonces."""
+    """RFC 9449 section 11.2 describes this attack. An attacker who can use the key for a moment would need future nonces."""
     token = (await victim.tokens())["access_token"]
     later = clock.now() + timedelta(hours=1)
     prepared = [
@@ -64,7 +64,7 @@ async def test_proofs_that_are_made_in_advance_are_useless(victim: BoundClient, 
 
 
 async def test_no_request_gets_by_without_a_nonce(victim: BoundClient) -> None:
-    """11.3."""
+    """RFC 9449 section 11.3 describes this attack."""
     token = (await victim.tokens())["access_token"]
     for nonce in (LEFT_OUT, "", None, 1, [victim.nonce], f"{victim.nonce} ", str(victim.nonce).swapcase()):
         answer = await victim.get(USER, token, nonce=nonce)
@@ -72,7 +72,7 @@ async def test_no_request_gets_by_without_a_nonce(victim: BoundClient) -> None:
 
 
 async def test_other_tokens_that_the_key_has_signed_are_no_proofs(victim: BoundClient) -> None:
-    """11.5. An application may use the same key for everything."""
+    """RFC 9449 section 11.5 describes this attack. An application may use the same key for everything."""
     party, key = victim.party, victim.key
     await register(party, ClientKey("one", "ES256", key.private))
     own = [
@@ -95,7 +95,7 @@ async def test_other_tokens_that_the_key_has_signed_are_no_proofs(victim: BoundC
 
 
 async def test_only_strong_asymmetric_signatures_are_accepted(victim: BoundClient) -> None:
-    """11.6. The public key is in the header, so a symmetric algorithm could be keyed with it."""
+    """RFC 9449 section 11.6 describes this attack. The public key is in the header, so a symmetric algorithm could be keyed with it."""
     assert not any(name.startswith("HS") or name == "none" for name in PROOF_ALGORITHMS)
     payload = victim.proof("POST", TOKEN).split(".")[1]
     for algorithm in ("HS256", "none"):
@@ -107,7 +107,10 @@ async def test_only_strong_asymmetric_signatures_are_accepted(victim: BoundClien
 
 
 async def test_a_proof_for_one_request_opens_no_other_one(victim: BoundClient, pool: Pool) -> None:
-    """11.7. The proof covers the method, the URL and the token; it does not cover the body, which TLS protects."""
+    """RFC 9449 section 11.7 describes this attack.
+
+    The proof covers the method, the URL and the token; it does not cover the body, which TLS protects.
+    """
     token = (await victim.tokens())["access_token"]
     async with unchanged(pool):
         for method, path in (("PATCH", USER), ("GET", "/api/user/devices"), ("DELETE", f"{USER}/"), ("POST", "/auth/userinfo")):
@@ -116,7 +119,10 @@ async def test_a_proof_for_one_request_opens_no_other_one(victim: BoundClient, p
 
 
 async def test_a_stolen_access_token_is_useless_without_its_key(victim: BoundClient, pool: Pool) -> None:
-    """11.8. Neither as a bearer token, nor with the attacker's key, nor with the victim's key copied into the header."""
+    """RFC 9449 section 11.8 describes this attack.
+
+    The thief fails with a bearer token, with the attacker's key, and with the victim's key copied into the header.
+    """
     tokens = await victim.tokens()
     token, attacker = tokens["access_token"], stolen(victim)
     copied = attacker.proof("GET", USER, token, headers={"jwk": victim.key.jwk})
@@ -132,7 +138,10 @@ async def test_a_stolen_access_token_is_useless_without_its_key(victim: BoundCli
 
 
 async def test_a_stolen_code_is_useless_without_the_key_of_its_request(till: RelyingParty, pool: Pool) -> None:
-    """11.9. This holds even with the PKCE verifier, as for an attacker who sees the application's requests."""
+    """RFC 9449 section 11.9 describes this attack.
+
+    This holds even with the PKCE verifier, as for an attacker who sees the application's requests.
+    """
     victim = BoundClient(till)
     await victim.learn_nonce()
     fields = {"client_id": str(till.client_id), "redirect_uri": till.redirect_uri, "scope": "openid", "response_type": "code", **PKCE}
@@ -146,7 +155,7 @@ async def test_a_stolen_code_is_useless_without_the_key_of_its_request(till: Rel
 
 
 async def test_the_key_of_a_proof_authenticates_no_client(victim: BoundClient, evil: RelyingParty) -> None:
-    """11.11. A proof says that the presenter has a key, and nothing about who they are."""
+    """RFC 9449 section 11.11 describes this attack. A proof says that the presenter has a key, and nothing about who they are."""
     code = await victim.party.code()
     assert (await victim.exchange(code, client_secret=None)).status == 401
     other = BoundClient(evil, nonce=victim.nonce)

@@ -33,7 +33,7 @@ MARKUP: Final = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'{{9999
 
 
 async def test_a_document_cannot_claim_the_redirect_uri_of_another_client(client: ExternalParty, user: Account) -> None:
-    """The user agreed to the other client, so a code would go there without a question. A consent covers a single client."""
+    """The user agreed to the other client, so a code would go there without a question. A consent covers one client."""
     await client.code()
     twin = ExternalParty(client.tenant, client.browser, client.server, "", client.redirect_uri)
     twin.address = client.server.publish("/twin", "other.example", redirect_uris=[client.redirect_uri])
@@ -152,7 +152,10 @@ async def test_a_flood_of_addresses_from_one_person_is_stopped(client: ExternalP
 async def test_a_flood_of_addresses_from_many_people_of_one_network_is_stopped(
     client: ExternalParty, app: QuartTrio, other_tenant: Tenant, clock: FakeClock
 ) -> None:
-    """The API's organization gets 20 in any minute. Its API refuses further addresses, and another organization's API does not."""
+    """The API's organization gets 20 in any minute.
+
+    The organization's API refuses more addresses, and another organization's API does not.
+    """
     await add_api_resource(other_tenant.pool, other_tenant.org, OTHER)
     await run_sql(client.tenant.pool, "update api_resources set host = null where canonical = %s", OTHER)
     await client.set_policy()
@@ -173,7 +176,7 @@ async def test_a_flood_of_addresses_from_many_people_of_one_network_is_stopped(
 
 
 async def test_a_client_that_users_agreed_to_is_not_new(client: ExternalParty, clock: FakeClock) -> None:
-    """Its document is fetched again after the cache has forgotten it, and no person is refused for these fetches."""
+    """The client's document is fetched again after the cache has forgotten it, and no person is refused for these fetches."""
     await client.code()
     for _ in range(12):
         clock.advance(timedelta(minutes=5))

@@ -62,7 +62,7 @@ async def later(shop: RelyingParty, clock: FakeClock) -> RelyingParty:
 
 @pytest.mark.parametrize("changes", ASKS.values(), ids=ASKS)
 async def test_an_older_session_is_never_fresh(later: RelyingParty, changes: dict[str, str]) -> None:
-    """Not by a reload, not in its flow, and not silently."""
+    """A reload, its own flow and a silent request do not make it fresh."""
     async with unchanged(later.tenant.pool):
         page = await later.browser.open(path_of(later, **changes))
         path = next_of(page)
@@ -76,7 +76,7 @@ async def test_an_older_session_is_never_fresh(later: RelyingParty, changes: dic
 
 
 async def test_a_flow_counts_for_its_request_only(later: RelyingParty, clock: FakeClock, user: Account) -> None:
-    """An attacker begins flows, and after the victim has signed in, sends different requests, and the flows with changed parameters."""
+    """An attacker begins flows, and after the victim has signed in, sends other requests, and the flows with changed parameters."""
     flows = [next_of(await later.browser.open(path_of(later, state=state, **ASKS["prompt=login"]))) for state in ("a", "b")]
     clock.advance(timedelta(minutes=1))
     await sign_in_browser(later, user, provider="password")
@@ -169,7 +169,7 @@ async def trusting(later: RelyingParty, factor: Authenticator, clock: FakeClock)
 async def test_a_thief_of_the_password_at_a_trusted_device_shows_no_fresh_sign_in(
     trusting: RelyingParty, changes: dict[str, str], clock: FakeClock
 ) -> None:
-    """Not by the form as it is, and not by a form that continues elsewhere, after which the thief opens the request again."""
+    """The thief sends the form as it is, or a form that continues elsewhere, and then opens the request again."""
     browser = trusting.browser
     path = next_of(await browser.open(path_of(trusting, **changes)))
     clock.advance(timedelta(seconds=1))
@@ -190,7 +190,7 @@ async def test_a_trusted_device_never_makes_mfa(trusting: RelyingParty) -> None:
 
 @pytest.mark.parametrize("by", ["claims", "setting"])
 async def test_no_other_parameter_lowers_a_required_second_factor(later: RelyingParty, by: str) -> None:
-    """The session has a single factor, and is young enough for `max_age`."""
+    """The session has one factor, and is young enough for `max_age`."""
     required = {"claims": ESSENTIAL_MFA} if by == "claims" else {}
     if by == "setting":
         await run_sql(later.tenant.pool, "update services set required_acr = 'mfa' where id = %s", later.service)
@@ -207,7 +207,7 @@ async def test_no_other_parameter_lowers_a_required_second_factor(later: Relying
 
 
 async def test_a_step_up_takes_no_older_second_factor(later: RelyingParty, factor: Authenticator, clock: FakeClock) -> None:
-    """A session with two factors is old: with max_age, the two factors are shown again, and a wrong code leaves everything as it was."""
+    """A session with both factors is old: with max_age, both factors are shown again, and a wrong code leaves everything as it was."""
     later.browser.cookies.clear()
     await later.browser.sign_in_with(factor)
     clock.advance(timedelta(minutes=10))
@@ -222,7 +222,7 @@ async def test_a_step_up_takes_no_older_second_factor(later: RelyingParty, facto
 
 
 async def test_the_claims_of_one_session_do_not_grow_with_a_later_one(later: RelyingParty, factor: Authenticator, clock: FakeClock) -> None:
-    """Tokens from a session with a single factor stay the same when the user signs in with two factors."""
+    """Tokens from a session with one factor stay the same when the user signs in with both factors."""
     tokens = (await later.exchange((await authorize(later))["code"])).json
     later.browser.cookies.clear()
     await FakeBrowser(later.browser._app).sign_in_with(factor)

@@ -63,7 +63,7 @@ async def test_the_answer_of_the_consent_page_names_the_issuer_too(shop: Relying
 
 
 async def test_a_request_cannot_choose_the_issuer_or_the_fields_of_its_answer(shop: RelyingParty) -> None:
-    """Neither by a parameter nor by a state that looks like more parameters."""
+    """The test tries a parameter, and a state that looks like more parameters."""
     hostile = "x&iss=https://evil.example&code=evil#iss=https://evil.example"
     path = path_of(shop, state=hostile) + "&iss=https://evil.example&code=evil&error=evil"
     target = urlsplit((await shop.browser.open(path)).headers["Location"])

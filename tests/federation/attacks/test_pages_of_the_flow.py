@@ -58,7 +58,7 @@ def fields_of(path: str) -> dict[str, str]:
 
 
 async def test_no_answer_of_the_flow_leaks(shop: RelyingParty) -> None:
-    """No referrer, no cache, no frame, no foreign content, and no redirect that would repeat a form with a password (section 4.12)."""
+    """Answers have no referrer, cache, frame or outside content, and no redirect that repeats a password form (section 4.12)."""
     answers = await answers_of_the_flow(shop)
     findings = []
     for name, answer in answers.items():

@@ -148,7 +148,7 @@ async def test_of_several_redirect_uris_none_is_guessed(shop: RelyingParty) -> N
 
 
 async def test_a_code_is_exchanged_only_with_the_redirect_uri_that_received_it(till: RelyingParty) -> None:
-    """It is compared again, even between ports on the same machine (RFC 6749 section 4.1.3)."""
+    """The redirect URI is compared again, even between ports on the same machine (RFC 6749 section 4.1.3)."""
     await till.set_redirect_uris(till.redirect_uri, *LOOPBACK)
     redirect_uri = "http://127.0.0.1:51004/back"
     code = (await authorize(till, redirect_uri=redirect_uri))["code"]

@@ -57,7 +57,7 @@ async def assert_refused(party: ExternalParty, client_id: str) -> None:
 
 @pytest.mark.parametrize("place", [0, 1, 2, 5, 6, 11, 17, 18, 40, -17, -16, -8, -1])
 async def test_an_altered_client_id_is_refused(registered: ExternalParty, place: int) -> None:
-    """Version, key id, nonce, ciphertext and tag."""
+    """The test alters the version, key id, nonce, ciphertext and tag."""
     raw = bytearray(sealed(registered.address))
     raw[place] ^= 1
     await assert_refused(registered, to_client_id(bytes(raw)))
@@ -100,7 +100,7 @@ async def test_texts_that_only_look_like_a_client_id_are_refused(registered: Ext
 
 
 async def test_a_resource_of_another_organization_decides_for_itself(registered: ExternalParty, other_tenant: Tenant) -> None:
-    """It admits no clients that registered themselves, and a consent here is none there."""
+    """The second organization's API admits no clients that registered themselves, and a consent here does not count there."""
     await add_api_resource(other_tenant.pool, other_tenant.org, OTHER)
     await run_sql(other_tenant.pool, "update api_resources set host = null where canonical = %s", OTHER)
     code = await registered.code()

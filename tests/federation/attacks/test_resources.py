@@ -1,4 +1,4 @@
-"""Tokens that another API accepts: requests for another organization's API, and for different scopes (RFC 8707 section 3).
+"""Tokens that another API accepts: requests for another organization's API, and for other scopes (RFC 8707 section 3).
 
 An API trusts a token if its audience is the API's identifier, character by character. So only the API's applications
 may get a token with this audience, and no similar identifier may give such a token.

@@ -22,7 +22,7 @@ def decoded(token: str) -> dict[str, Any]:
 
 
 async def test_a_token_is_for_one_audience_which_others_can_check(shop: RelyingParty) -> None:
-    """A resource server that gets a token for a different audience cannot use it here, nor anywhere else (section 4.10.2)."""
+    """A resource server that gets a token for another audience cannot use it here, nor anywhere else (section 4.10.2)."""
     at_userinfo = (await openid_tokens(shop))["access_token"]
     at_the_api = (await openid_tokens(shop, resource=f"{BASE_URL}/api"))["access_token"]
     without = (await shop.tokens())["access_token"]
@@ -34,7 +34,7 @@ async def test_a_token_is_for_one_audience_which_others_can_check(shop: RelyingP
 
 
 async def test_a_token_of_an_application_manages_nothing(shop: RelyingParty, user: Account) -> None:
-    """Not even if its user is an admin, and not with the API as the resource (section 4.9)."""
+    """This holds even if its user is an admin, and with the API as the resource (section 4.9)."""
     await shop.tenant.join("ada", user, ADMIN)
     tokens = [await openid_tokens(shop), await openid_tokens(shop, resource=f"{BASE_URL}/api"), await shop.tokens()]
     path, api = shop.tenant.path, shop.api
@@ -95,7 +95,7 @@ async def test_a_refresh_cannot_change_the_resource(shop: RelyingParty) -> None:
 
 
 async def test_a_stolen_refresh_token_ends_with_its_second_use(till: RelyingParty, clock: FakeClock) -> None:
-    """It belongs to a public client: the thief and the user cannot both go on (section 4.14.2)."""
+    """The token belongs to a public client: the thief and the user cannot both go on (section 4.14.2)."""
     stolen = (await openid_tokens(till))["refresh_token"]
     by_thief = (await till.refresh(stolen)).json
     clock.advance(timedelta(seconds=11))  # after the time in which two tabs may race

@@ -56,8 +56,8 @@ class Client:
     mode: ResponseMode
     scope: str = "openid"
     reverses_parameters: bool = False
-    state: str = ""  # the last request's
-    nonce: str | None = None  # the last request's
+    state: str = ""  # in the last request
+    nonce: str | None = None  # in the last request
 
     @property
     def id(self) -> str:

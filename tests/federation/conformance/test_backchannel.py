@@ -54,7 +54,7 @@ async def test_oidcc_backchannel_logout_discovery_endpoint_verification(api: Api
 
 @pytest.mark.slow
 async def test_oidcc_backchannel_rp_initiated_logout(signed_in: SignedIn, receiver: Receiver, ports: Ports) -> None:
-    """After a sign-out, the application gets a single valid logout token for its session, and the user returns and is signed out.
+    """After a sign-out, the application gets one valid logout token for its session, and the user returns and is signed out.
 
     The token has `iss`, `aud`, `iat`, `jti` and `events` (section 2.4), the ID token's `sub` and `sid`, and no nonce.
     """

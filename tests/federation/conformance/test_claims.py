@@ -59,7 +59,7 @@ async def test_oidcc_scope_phone(client: Client) -> None:
 
 
 async def test_oidcc_scope_all(client: Client) -> None:
-    """Two standard scopes are not supported, so the suite skips this module. The remaining scopes are granted."""
+    """Two standard scopes are not supported, so the suite skips this module. The other scopes are granted."""
     client.scope = "openid address email phone profile"
     await check_without_scopes(client, "address", "phone")
 

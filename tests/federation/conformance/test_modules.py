@@ -14,7 +14,7 @@ from tests.federation.conformance.modules import PLANS
 
 PAGE: Final = Path(__file__).parents[3] / "docs/reference/conformance.md"
 VERDICTS: Final = {"PASSED", "REVIEW", "SKIPPED", "WARNING", "FAILED", "not run"}
-_SHARED: Final = ("Basic OP", "Form Post Basic OP")  # the two plans share a table
+_SHARED: Final = ("Basic OP", "Form Post Basic OP")  # both plans share a table
 
 
 def _test_modules() -> list[ModuleType]:

@@ -8,7 +8,7 @@ from tests.support.builders import EMAIL
 
 
 def check_same_sign_in(first: Grant, second: Grant) -> None:
-    """Check that the user answered no page the second time, and that the two ID tokens have the same sign-in."""
+    """Check that the user answered no page the second time, and that both ID tokens have the same sign-in."""
     assert (len(first.visit.sign_in_pages), second.visit.questions) == (1, 0)
     assert (second.claims["sub"], second.claims["auth_time"]) == (first.claims["sub"], first.claims["auth_time"])
 
@@ -74,7 +74,6 @@ async def test_oidcc_max_age_10000(client: Client, clock: FakeClock) -> None:
 
 
 async def test_oidcc_ensure_request_with_unknown_parameter_succeeds(client: Client) -> None:
-    """An unknown parameter is ignored."""
     await check_ignored(client, extra="foobar")
 
 
@@ -86,7 +85,7 @@ async def test_oidcc_id_token_hint(client: Client, clock: FakeClock) -> None:
 
 
 async def test_oidcc_login_hint(client: Client) -> None:
-    """login_hint causes no error. Its address is filled in on the sign-in page."""
+    """login_hint causes no error. The hinted address is filled in on the sign-in page."""
     grant = await client.sign_in(login_hint=EMAIL)
     [page] = grant.visit.sign_in_pages
     assert f'value="{EMAIL}"' in page

@@ -27,7 +27,7 @@ async def become_external(pool: Pool, shop: ServiceContext, fetched_at: datetime
 async def test_failures_count_from_the_first_one_after_the_latest_document(
     storage: Postgres, pool: Pool, acme: UUID, other_tenant: UUID, shop: ServiceContext
 ) -> None:
-    """Fetches by several processes can end in a different order than they began."""
+    """Fetches by several processes can end in another order than they began."""
     await become_external(pool, shop, NOW)
 
     async def since() -> datetime | None:

@@ -1,4 +1,4 @@
-"""Storing organizations' connections: every statement reaches a single organization only."""
+"""Storing organizations' connections: every statement reaches one organization only."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -121,7 +121,7 @@ async def test_a_connection_is_found_by_its_id_while_its_organization_is_active(
 async def test_changes_reach_no_connection_of_another_organization(
     storage: Postgres, acme: UUID, other_tenant: UUID, connection: OrganizationConnection
 ) -> None:
-    """The second organization names the connection by its id."""
+    """The other organization names the connection by its id."""
     key, user = await new_certificate(NOW), await add(storage, account())
     group = ConnectionGroup(
         id=new_id(), org_id=acme, connection_id=connection.id, value="staff", group_id=new_id(), mapped_by=user.id, mapped_at=NOW

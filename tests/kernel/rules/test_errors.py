@@ -18,7 +18,7 @@ for module in pkgutil.walk_packages(core.__path__, "core."):
 
 def descendants(kind: type[Exception]) -> list[type[Exception]]:
     children = kind.__subclasses__()
-    # Further test modules define refusals too.
+    # Other test modules define refusals too.
     return [error for child in children for error in (child, *descendants(child)) if error.__module__.startswith("core.")]
 
 
@@ -34,7 +34,7 @@ def test_every_refusal_has_its_own_message() -> None:
 
 
 def is_message(docstring: str | None) -> bool:
-    """Return whether this is a single line of text, without programming words."""
+    """Return whether this is one line of text, without programming words."""
     text = (docstring or "").strip()
     is_line = text[:1].isupper() and text.endswith((".", "?")) and "\n" not in text
     return is_line and not re.search(r"\b(None|self|raises|SQL|docstring)\b", text)

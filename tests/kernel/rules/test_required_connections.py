@@ -124,7 +124,7 @@ def _ago(hours: int, *proofs: Proof) -> Proofs:
 
 
 def test_the_required_connection_alone_renews_a_session() -> None:
-    """It is the only first factor, so older second factors do not count beside it either."""
+    """The required connection is the only first factor, so older second factors do not count beside it either."""
     rules = replace(RULES, session_lifetime=timedelta(hours=1))
     okta = _through(OKTA)
     too_old = (Outcome.STEP_UP, Rule.SESSION_LIFETIME, "okta", False)

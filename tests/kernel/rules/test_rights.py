@@ -36,7 +36,7 @@ TO_PROGRAMS = {
     MEMBER: {MEMBER},
 }
 RIGHTS = st.frozensets(st.sampled_from(Capability))
-# The roles in the table, and roles with any further rights.
+# The roles in the table, and roles with any other rights.
 ANY_ROLE = st.one_of(st.sampled_from([*ROLES.values()]), st.builds(Role, st.just(RoleName("billing")), st.just(""), st.just(""), RIGHTS))
 
 

@@ -55,7 +55,7 @@ def test_a_policy_counts_no_older_second_factor(first: str, second: str, minutes
 def test_the_age_of_a_session_is_that_of_the_newest_sign_in_with_both_factors(
     first: str, earlier: str, second: str, minutes: int, age: int
 ) -> None:
-    """The earlier sign-in had two factors. Its second factor does not make a newer first factor enough."""
+    """The earlier sign-in had two factors. The old second factor does not make a newer first factor enough."""
     at = NOW - minutes * MINUTE
     proofs = replace(FIRSTS[earlier], at=at), replace(SECONDS[second], at=at), FIRSTS[first]
     decision = decide(policy_of(**SECOND_FACTOR, session_lifetime_minutes=700), facts_of(*proofs))
@@ -73,7 +73,7 @@ def test_a_first_factor_makes_no_passkey_newer_where_a_rule_asks_for_one(minutes
 
 
 def test_a_new_sign_in_is_one_by_a_method_that_a_rule_requires_later() -> None:
-    """It would be asked for twice otherwise: for the old age, and for the method."""
+    """Otherwise the method would be asked for twice: for the old age, and for the method."""
     policy = policy_of(methods=["password"], due_at={"methods": (NOW + timedelta(days=1)).isoformat()})
     step = find_step_up(policy, facts_of())
     assert step is not None

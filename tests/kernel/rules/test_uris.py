@@ -163,7 +163,7 @@ def test_other_uris_are_refused_at_any_length(uri: str) -> None:
     assert not has_private_scheme(uri)
 
 
-# A host has a single spelling
+# One host, one spelling
 
 
 @table(
@@ -175,7 +175,7 @@ def test_other_uris_are_refused_at_any_length(uri: str) -> None:
         ("https://[2001:DB8::1]:443/", "https://[2001:db8::1]/"),
         ("https://xn--bcher-kva.example/%0a", "https://xn--bcher-kva.example/%0a"),
         ("https://bu\u0308cher.example/", "https://xn--bcher-kva.example/"),
-        ("https://straße.example/", "https://straße.example/"),  # no A-labels that the two IDNA versions agree on
+        ("https://straße.example/", "https://straße.example/"),  # no A-labels that both IDNA versions agree on
         ("com.example.app:/x", "com.example.app:/x"),
         ("no URL", "no URL"),
     ],

@@ -22,6 +22,6 @@ async def browser(app: QuartTrio, user: Account) -> FakeBrowser:
 
 @pytest.fixture
 async def other_device(browser: FakeBrowser, api: Api, pool: Pool) -> tuple[UUID, str]:
-    """The user's second device, and the access token for its session."""
+    """Another device of the user, and the access token for its session."""
     token = (await api.login(headers={"User-Agent": "curl/8.5.0"})).json["access_token"]
     return await device_of(pool, "curl on unknown system"), token

@@ -1,4 +1,4 @@
-"""Attempt limits for the second factor, and unrelated accounts (security M-2)."""
+"""Attempt limits for the second factor, and other accounts (security M-2)."""
 
 from datetime import timedelta
 

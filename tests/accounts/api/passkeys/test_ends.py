@@ -164,7 +164,7 @@ async def test_the_page_of_a_reset_asks_about_recent_passkeys(
 async def test_a_reset_asks_about_each_recent_key_beside_an_older_second_factor(
     app: QuartTrio, holder: PasskeyUser, user: Account, ports: Ports, sent: FakeMailTransport, clock: FakeClock, is_passkey: bool
 ) -> None:
-    """The older factor stays. Otherwise the mailbox alone would be enough to sign in."""
+    """The older factor stays. Without this question, the mailbox alone would be enough to sign in."""
     await (holder.add(second_factor=True) if is_passkey else holder.add_key())
     clock.advance(UNDO_TTL)
     newer = PasskeyUser(holder.api, (await sign_in(ports, user, second_factor=True)).access_token)
@@ -244,7 +244,10 @@ async def test_the_credential_id_of_a_deleted_key_is_taken_while_an_undo_restore
 async def test_a_wait_is_no_default_start_of_an_undo(
     holder: PasskeyUser, ports: Ports, sent: FakeMailTransport, api: Api, app: QuartTrio, clock: FakeClock
 ) -> None:
-    """Its user showed password and mailbox. Otherwise a later link brings a squatter's passkey back, unless its user chooses a start."""
+    """The user who started the wait showed password and mailbox.
+
+    Otherwise a later link brings a squatter's passkey back, unless its user chooses a start.
+    """
     await holder.add(name="Squatter")
     clock.advance(UNDO_TTL)
     loser = Loser(api, ports, sent)

@@ -61,7 +61,7 @@ async def test_only_a_passkey_that_works_here_ends_the_offers(ports: Ports, user
 
 
 async def test_a_browser_creates_a_passkey_without_asking(api: Api, holder: PasskeyUser, pool: Pool) -> None:
-    """It signs in once its authenticator verifies the user, and until then proves nothing."""
+    """The passkey signs in once its authenticator verifies the user, and until then proves nothing."""
     holder.token = (await api.login()).json["access_token"]
     authenticator = SoftAuthenticator(origin=BASE_URL, present=False, verifies=False)
     answer = await api.post(f"{PASSKEYS}/options", {"conditional": True}, token=holder.token)

@@ -113,7 +113,7 @@ async def confirm(browser: FakeBrowser, holder: PasskeyUser, page: Answer) -> st
 
 
 async def strengthen(session: Session, holder: PasskeyUser) -> None:
-    """Show the passkey in the two sessions."""
+    """Show the passkey in both sessions."""
     options = (await holder.api.post("/api/auth/reauthenticate/passkey/options", token=session.token)).json["publicKey"]
     body = {"passkey": holder.authenticator.get(options)}
     assert (await holder.api.post("/api/auth/reauthenticate", body, token=session.token)).status == 200

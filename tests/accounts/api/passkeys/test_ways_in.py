@@ -231,7 +231,7 @@ async def test_one_who_has_less_than_a_policy_asks_enrolls_with_it(
 async def test_passkeys_of_an_earlier_rp_id_lock_no_user_out(
     api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool, *, with_app: bool
 ) -> None:
-    """The user is led to a new passkey, like a user who has no passkey. Until then, all remaining factors on the account are asked for."""
+    """The user is led to a new passkey, like a user who has no passkey. Until then, all other factors on the account are asked for."""
     holder.token = (await api.login()).json["access_token"]
     old = await holder.add()
     await run_sql(pool, "update passkeys set rp_id = 'old.test'")

@@ -1,4 +1,4 @@
-"""Several questions in a single request."""
+"""Several questions in one request."""
 
 from typing import Any
 

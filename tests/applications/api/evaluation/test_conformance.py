@@ -86,7 +86,7 @@ BOTH: Final = (EVALUATION_PATH, EVALUATIONS_PATH)
 
 
 class Pep:
-    """The suite: a program with an application's API key. It asks about this application's permissions."""
+    """The suite: a program with an application's API key. The suite asks about this application's permissions."""
 
     def __init__(self, api: Api, key: str) -> None:
         self.api, self.key = api, key
@@ -97,7 +97,7 @@ class Pep:
 
 @pytest.fixture
 async def pep(acme: Tenant) -> Pep:
-    """An application with the permissions read and write: Alice has read and write, and Bob has a single permission."""
+    """An application with the permissions read and write: Alice has read and write, and Bob has one permission."""
 
     async def call(method: str, path: str, body: Any = None, token: str = acme.token("owner"), **headers: str) -> Any:
         answer = await acme.api.call(method, path, body, token=token, headers=headers)

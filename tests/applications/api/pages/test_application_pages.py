@@ -133,7 +133,7 @@ PRIVATE = {**KEY, "d": "jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI"}
 
 
 async def test_each_group_is_saved_and_shown_again(relying_party: RelyingParty, admin: FakeBrowser) -> None:
-    """The unsent groups keep their values, and the API returns what the page saved."""
+    """The other groups keep their values, and the API returns what the page saved."""
     groups: dict[str, dict[str, str]] = {
         "sign-in": {
             "redirect_uris": "https://a.example/callback\r\n\r\n  https://b.example/callback \r\n",

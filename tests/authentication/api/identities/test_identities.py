@@ -254,7 +254,7 @@ async def test_an_identity_deleted_with_its_service_is_not_reported_as_unlinked(
     assert await run_sql(user.tenants.pool, "select count(*) from audit_log") == [(0,)]
 
 
-# Callers without a link to the identity
+# Other callers
 
 
 async def test_an_impersonator_can_only_list_identities(user: Person, app: QuartTrio) -> None:

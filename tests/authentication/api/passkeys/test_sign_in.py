@@ -244,7 +244,7 @@ async def test_a_refusal_of_a_user_without_an_organization_is_in_the_log_of_the_
 async def test_a_deleted_passkey_is_not_to_be_forgotten_while_an_undo_can_restore_it(
     api: Api, holder: PasskeyUser, ports: Ports, pool: Pool
 ) -> None:
-    """Nor can another account take its credential id."""
+    """No other account can take its credential id either."""
     passkey = await holder.add()
     await add_second(holder)
     assert (await api.delete(f"{PASSKEYS}/{passkey['id']}", token=holder.token)).status == 204

@@ -157,7 +157,7 @@ async def test_a_second_factor_is_needed_too_and_its_code_works_once(
 
 
 async def test_after_a_recent_first_factor_only_the_second_one_is_needed(api: Api, ports: Ports, pool: Pool, user: Account) -> None:
-    """As after a sign-in on a trusted device."""
+    """The same holds after a sign-in on a trusted device."""
     app = await add_mfa(ports, user)
     token = (await sign_in(ports, user)).access_token
     assert refused(await api.delete("/api/user/mfa", token=token)) == UNAUTHORIZED

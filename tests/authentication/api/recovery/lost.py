@@ -106,7 +106,7 @@ async def add_lost_user(acme: Tenant, browser: FakeBrowser, sent: FakeMailTransp
 
 
 def app_of(user: LostUser, page: Answer) -> Authenticator:
-    """Return an app with the page's secret, and the page's backup codes."""
+    """Return an app with the page's secret, and the backup codes on the page."""
     secret = re.search(r'<code class="secret">([A-Z2-7 ]+)</code>', page.text)
     assert secret, page.text
     return Authenticator(secret[1].replace(" ", ""), user.acme.ports.clock)

@@ -1,4 +1,4 @@
-"""A user's way through a recovery: with the two parts, in a single browser, within 24 hours, once."""
+"""A user's way through a recovery: with both parts, in one browser, within 24 hours, once."""
 
 import re
 from datetime import timedelta
@@ -192,7 +192,10 @@ async def test_a_sign_in_with_the_strongest_factor_cancels_the_recovery(
 async def test_a_recovery_refuses_sign_ins_if_a_sign_in_ended_the_last_recovery(
     ada: LostUser, app: QuartTrio, pool: Pool, clock: FakeClock
 ) -> None:
-    """A squatter's passkey ended the first recovery. It cannot stop the second recovery, nor can an address that its session requested."""
+    """A squatter's passkey ended the first recovery.
+
+    This passkey cannot stop the second recovery, nor can an address that its session requested.
+    """
     thief, api = PasskeyUser(ada.acme.api, ""), ada.acme.api
     await ada.issue()
     thief.token = (await sign_in_with_passkey(api, ada.holder.authenticator)).json["access_token"]

@@ -60,7 +60,7 @@ async def test_strangers_unconfirmed_members_and_no_account_are_one_number(shop:
     assert await log_of(shop.tenant, f"?email={EMAIL}&user_id={invited.id}") == []
     for email in ("invited@example.com", "stranger@example.com", "nobody@example.com", "a part"):
         assert await log_of(shop.tenant, f"?email={quote(email)}") == []
-    # The second organization has neither the attempts nor the people.
+    # The other organization has neither the attempts nor the people.
     assert await log_of(other_tenant, "?success=false") == []
     assert await log_of(other_tenant, f"?service_id={shop.id}") == []
 
@@ -94,7 +94,7 @@ async def test_a_member_who_fails_elsewhere_is_seen_only_there(shop: Shop, other
 
 
 async def test_a_user_sees_all_attempts_at_their_own_account(shop: Shop) -> None:
-    """This includes attempts that no organization sees, for 90 days. They learn an application's name."""
+    """This includes attempts that no organization sees, for 90 days. Users learn an application's name."""
     await add_account(shop.tenant.ports, "stranger@example.com")
     for email in (EMAIL, "stranger@example.com"):
         assert (await shop.login(email=email, password=WRONG)).status == 401
@@ -167,7 +167,7 @@ async def test_all_accounts_run_the_same_statements(shop: Shop, monkeypatch: pyt
 
 
 def test_every_reason_has_a_label_and_is_recorded() -> None:
-    """Whatever counts a failure also writes it to the log."""
+    """All code that counts a failure also writes it to the log."""
     writers = {"record_failure", "log_failure", "_record_failure"}
     recorded: set[str] = set()
     for path in Path("core").rglob("*.py"):

@@ -34,7 +34,7 @@ def ports(ports: Ports) -> Ports:
 
 @pytest.fixture
 def phone(app: QuartTrio) -> FakeBrowser:
-    """The same user's second browser."""
+    """Another browser of the same user."""
     return FakeBrowser(app)
 
 

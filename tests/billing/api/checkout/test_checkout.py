@@ -259,7 +259,7 @@ async def test_twenty_concurrent_checkouts_create_one_customer(till: Till, provi
             answers.extend(await run_concurrently(20, begin))
 
         nursery.start_soon(all_of_them)
-        # The provider handles a single request, and answers the rest that the same request is in
+        # The provider handles one request, and answers the others that the same request is in
         # progress.
         await eventually(lambda: provider.counted["POST customers"] >= 20)
         provider.gate.set()

@@ -92,7 +92,7 @@ async def test_tokens_contain_the_plan_and_status(till: Till, provider: FakePaym
 
 
 async def test_an_event_cannot_move_a_purchase_to_another_member(till: Till, provider: FakePayments) -> None:
-    """Two members have checkouts. A member's purchase cannot become another member's purchase."""
+    """Two members have checkouts."""
     subscription = provider.complete(await begin(till))
     await begin(till, by="owner")
     stolen = {**subscription, "metadata": till.metadata(user_id=till.tenant.id("owner"))}

@@ -40,7 +40,7 @@ async def test_a_customer_belongs_to_its_organization_and_is_linked_to_a_user(ti
 
 
 async def test_members_see_what_the_provider_said_about_the_customer(till: Till, browser: FakeBrowser) -> None:
-    """They see it in the subscription list, and on the customer's page. Every event changes what they see."""
+    """Members see it in the subscription list, and on the customer's page. Every event changes what they see."""
     tenant, subject = till.tenant, {"id": "cus_1", "metadata": {"org_id": str(till.tenant.org), "user_id": till.tenant.id("member")}}
     party = await add_relying_party(tenant, browser, "console")
     await sign_in_browser(party, tenant.people["member"])

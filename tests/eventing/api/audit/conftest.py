@@ -45,7 +45,7 @@ def record(ports: Ports, clock: FakeClock, world: World) -> Record:
 async def admin_with_entries(ports: Ports, world: World, record: Record) -> Account:
     """An admin who is the actor in some recorded entries.
 
-    The two organizations have entries of many kinds.
+    Both organizations have entries of many kinds.
     """
     admin = await add_account(ports, "admin@example.com")
     for org in (world.org, world.other_tenant):

@@ -120,7 +120,7 @@ async def test_no_output_has_from_where_a_platform_owner_signed_in(
     sink: FakeSiem,
     sent: FakeMailTransport,
 ) -> None:
-    """They sign in by password, passkey, OAuth, SAML and on a device, as an end user and as an organization's member."""
+    """The platform owners sign in by password, passkey, OAuth, SAML and on a device, as an end user and as an organization's member."""
     api, clock = acme.api, cast("FakeClock", ports.clock)
     for peer in TEST_PEERS:
         cast("FakeGeoIp", ports.geoip).known[peer] = Location(PLACE, "NO")
@@ -229,7 +229,7 @@ async def test_sign_ins_until_the_end_of_the_rights_stay_hidden(
 async def test_a_preview_of_networks_does_not_tell_where_a_platform_owner_is(
     acme: Tenant, platform: Platform, pool: Pool, is_demoted: bool
 ) -> None:
-    """Their newest session began while they had the rights. Otherwise a search over networks finds its address."""
+    """The platform owner's newest session began while they had the rights. Otherwise a search over networks finds its address."""
     boss = acme.people["admin"]
     await run_sql(pool, "update users set is_platform_owner = true where id = %s", boss.id)
     await run_sql(pool, "update sessions set address = %s where user_id = %s", PEER, boss.id)

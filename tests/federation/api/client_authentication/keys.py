@@ -75,7 +75,7 @@ def proof(signed: str) -> dict[str, str | None]:
 
 
 async def register(client: RelyingParty, *keys: ClientKey, **settings: Any) -> None:
-    """Register these public keys and further settings, as an admin does."""
+    """Register these public keys and other settings, as an admin does."""
     changes = {"jwks": {"keys": [key.jwk for key in keys or (client_key(),)]}, **settings}
     answer = await client.api.patch(f"{client.tenant.path}/services/{client.slug}", changes, token=client.tenant.token("admin"))
     assert answer.status == 200, answer.text

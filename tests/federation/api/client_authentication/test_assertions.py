@@ -41,7 +41,7 @@ INVALID_REQUEST = (400, "invalid_request", "BAD_REQUEST")
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "EdDSA"])
 async def test_a_client_can_use_an_assertion_at_every_endpoint(relying_party: RelyingParty, algorithm: str) -> None:
-    """Its secret still works, so that it can change to keys without an interruption."""
+    """The client's secret still works, so that it can change to keys without an interruption."""
     key = client_key(algorithm)
     await register(relying_party, client_key("ES256", "other"), key)
     first = await relying_party.exchange(await relying_party.code(), **proof(assertion(relying_party, key)))
@@ -155,7 +155,7 @@ async def test_clients_may_use_the_same_ids(relying_party: RelyingParty, acme: T
 
 
 async def test_an_assertion_of_another_client_is_refused(relying_party: RelyingParty, acme: Tenant, browser: FakeBrowser) -> None:
-    """This holds even if the two clients share a key, and if the request names the right client."""
+    """This holds even if both clients share a key, and if the request names the right client."""
     other = await add_relying_party(acme, browser, "blog")
     await register(relying_party)
     await register(other)
@@ -172,7 +172,7 @@ async def test_an_assertion_of_another_client_is_refused(relying_party: RelyingP
 
 
 async def test_our_own_tokens_are_no_assertions(relying_party: RelyingParty, ports: Ports) -> None:
-    """Not even for a client that publishes our keys as its own."""
+    """This holds even for a client that publishes our keys as its own."""
     tokens = await relying_party.tokens()
     ours = [{name: value for name, value in key.items() if name != "use"} for key in ports.tokens.jwks()["keys"]]
     changes = {"jwks": {"keys": ours}}
@@ -243,7 +243,7 @@ class KeyServer(FakeServer):
 
 
 async def test_keys_are_fetched_and_cached(relying_party: RelyingParty, app: QuartTrio, ports: Ports, clock: FakeClock) -> None:
-    """They are fetched again after an hour, and for an unknown key at most once a minute."""
+    """Keys are fetched again after an hour, and for an unknown key at most once a minute."""
     change_ports(app, client_keys=with_loopback_sender(ports).client_keys)
     with KeyServer() as server:
         await set_keys_uri(relying_party, f"{server.address}/keys")

@@ -36,7 +36,7 @@ async def ask(tenant: Tenant, account: str, token: str, **fields: str) -> Answer
 
 
 async def test_a_pipeline_gets_a_token_without_a_stored_secret(acme: Tenant, issuer: Issuer, account: str, clock: FakeClock) -> None:
-    """Its token works until it expires, because a job gets it once."""
+    """The pipeline's token works until it expires, because a job gets it once."""
     token = issuer.token(clock)
     for _ in range(2):
         answer = await ask(acme, account, token)

@@ -40,7 +40,7 @@ async def test_clients_may_encode_their_secret_in_the_header_or_not(relying_part
 
 
 async def test_an_empty_secret_in_the_header_is_a_wrong_one(relying_party: RelyingParty, mobile_app: RelyingParty) -> None:
-    """It is wrong at every endpoint where clients authenticate, and for public clients too, which send none (RFC 6749 section 2.3.1)."""
+    """An empty secret is wrong wherever clients authenticate, even for public clients, which send none (RFC 6749 section 2.3.1)."""
     code = await relying_party.code()
     requests = {
         TOKEN: {"code": code, "redirect_uri": relying_party.redirect_uri},

@@ -37,7 +37,6 @@ async def signed_in_browser(app: QuartTrio, ports: Ports, user: Account) -> Fake
 
 
 async def send_form(browser: FakeBrowser, user_code: str, action: str | None = None) -> Answer:
-    """Send the form on the page."""
     return await browser.submit(VERIFY, VERIFY, user_code=user_code, **({} if action is None else {"action": action}))
 
 

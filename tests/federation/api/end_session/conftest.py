@@ -12,7 +12,7 @@ from tests.support.tenants import Tenant
 
 @pytest.fixture
 async def till(acme: Tenant, browser: SamlBrowser, user: Account) -> RelyingParty:
-    """An application with OpenID Connect. Its user is signed in in `browser`."""
+    """An application with OpenID Connect. The application's user is signed in in `browser`."""
     application = await add_relying_party(acme, browser, "till")
     await register_return(application)
     await add_service_user(acme.ports, application.service, user.id, signed_in=False)

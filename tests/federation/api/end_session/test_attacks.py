@@ -1,4 +1,4 @@
-"""The logout endpoint against forged requests: open redirects, foreign sign-outs, and tokens in the wrong place (RFC 9700)."""
+"""The logout endpoint against forged requests: open redirects, sign-outs of other people, and tokens in the wrong place (RFC 9700)."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -37,7 +37,7 @@ class Attack:
         self, till: RelyingParty, evil: RelyingParty, victim: dict[str, Any], attacker: dict[str, Any], at_evil: dict[str, Any]
     ) -> None:
         self.till, self.evil = till, evil
-        self.victim = victim  # the victim's tokens at `till`, from the victim's second browser
+        self.victim = victim  # the victim's tokens at `till`, from another browser of the victim
         self.attacker = attacker  # the attacker's tokens at `till`
         self.at_evil = at_evil  # the attacker's tokens at `evil`
 
@@ -190,7 +190,7 @@ async def test_an_application_of_a_suspended_organization_gets_no_user_back(till
 
 
 async def test_a_logout_token_opens_nothing(till: RelyingParty, browser: SamlBrowser) -> None:
-    """It names the session, and is signed with the same key as its tokens."""
+    """A logout token names the session, and is signed with the same key as the session's tokens."""
     tokens = await openid_tokens(till)
     token = logout_token(till, tokens)
     for path in ("/api/user", "/auth/userinfo"):

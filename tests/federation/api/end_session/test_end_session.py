@@ -25,7 +25,7 @@ from tests.support.saml.browser import LogoutWalk, SamlBrowser, redirect_target
 
 
 async def test_an_id_token_of_this_browser_signs_out_and_returns(till: RelyingParty, browser: SamlBrowser, clock: FakeClock) -> None:
-    """Also if it has expired, as in most applications (section 2)."""
+    """This works even if the ID token has expired, as in most applications (section 2)."""
     tokens = await openid_tokens(till)
     clock.advance(timedelta(days=1))
     path = end_session_path(id_token_hint=tokens["id_token"], post_logout_redirect_uri=BYE, state="a b&c", ui_locales="de", logout_hint="x")
@@ -119,7 +119,7 @@ async def test_a_hint_that_outlived_its_key_can_still_sign_out(till: RelyingPart
 
 
 async def test_the_browser_returns_after_the_applications_of_saml(till: RelyingParty, browser: SamlBrowser, shop: SamlApplication) -> None:
-    """The two protocols share a sign-out: the OpenID Connect session ends with the browser session, and SAML single logout runs first."""
+    """Both protocols share a sign-out: the OpenID Connect session ends with the browser session, and SAML single logout runs first."""
     walk = LogoutWalk(browser, shop)
     for confirms in (True, False):
         if not confirms:

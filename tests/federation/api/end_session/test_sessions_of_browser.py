@@ -21,7 +21,7 @@ ONLINE, OFFLINE = "openid", "openid offline_access"
 
 
 class World:
-    """The user's browser, the same user's second browser, and applications."""
+    """The user's browser, another browser of the same user, and applications."""
 
     def __init__(self, app: QuartTrio, clock: FakeClock, till: RelyingParty, browser: SamlBrowser, shop: SamlApplication) -> None:
         self.clock, self.till, self.browser, self.shop = clock, till, browser, shop

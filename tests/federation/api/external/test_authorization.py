@@ -197,7 +197,7 @@ async def test_a_document_that_is_not_available_refuses_new_users_and_keeps_othe
 
 
 async def test_a_native_client_goes_on_by_its_stored_document_too(client: ExternalParty, clock: FakeClock) -> None:
-    """It asks at every sign-in, so the question comes although the user has agreed to all scopes."""
+    """A native client asks at every sign-in, so the question comes although the user has agreed to all scopes."""
     client.redirect_uri = LOCAL
     client.server.publish(redirect_uris=[LOCAL])
     await client.tokens()
@@ -270,7 +270,7 @@ async def test_a_change_of_what_the_consent_covered_asks_again(client: ExternalP
 
 
 async def test_the_consent_of_one_user_takes_the_keys_from_no_other(client: ExternalParty, app: QuartTrio, clock: FakeClock) -> None:
-    """The client is a single row for all users. Who stole a refresh token could publish a document without keys, and agree to it."""
+    """The client is one row for all users. Who stole a refresh token could publish a document without keys, and agree to it."""
     client.server.answers["/keys"] = in_json({"keys": [client_key().jwk]})
     client.server.publish(jwks_uri=client.server.address_of("/keys", "keys.example"))
     answer = await client.exchange(await client.code(), **assertion(client))

@@ -48,7 +48,7 @@ async def begin(client: ExternalParty, browser: FakeBrowser, **changes: str) -> 
 
 @pytest.fixture
 async def other_browser(client: ExternalParty, app: QuartTrio) -> FakeBrowser:
-    """The second user's browser. The first user has agreed to the client, so that it is stored."""
+    """Another user's browser. The first user has agreed to the client, so that it is stored."""
     assert error(await client.post(CODE, scope=READ, resource=ORDERS, **PKCE)) == "invalid_client", "it is not stored"
     await client.code()
     desk = await add_relying_party(client.tenant, FakeBrowser(app), "desk")

@@ -13,7 +13,10 @@ from tests.support.builders import run_sql
 
 
 async def test_a_client_is_removed_after_90_days_without_use(client: ExternalParty, user: Account, clock: FakeClock) -> None:
-    """A live session keeps it, and a sign-in in this time. Its consents end. Its sign-ins stay in the logs, also after two removals."""
+    """A live session keeps it, and a sign-in in this time.
+
+    The client's consents end. The client's sign-ins stay in the logs, also after two removals.
+    """
     ports, holder, others = client.tenant.ports, new_id(), [client.server.publish(f"/other/{number}") for number in range(2)]
     await client.tokens()
     for address in others:

@@ -99,7 +99,7 @@ async def test_an_assertion_works_once_in_all_organizations(signing: ExternalPar
 
 
 async def test_keys_are_fetched_only_for_a_live_code_or_grant(signing: ExternalParty, clock: FakeClock) -> None:
-    """And for an unknown key at most once a minute."""
+    """For an unknown key, they are fetched at most once a minute."""
     for fields in ({"code": "unknown"}, {"refresh_token": "unknown"}):
         answer = await signing.post("/auth/token", **fields, **assertion(signing))
         assert error(answer) == (400, "invalid_grant")
@@ -121,7 +121,7 @@ async def test_keys_are_fetched_only_for_a_live_code_or_grant(signing: ExternalP
 
 
 async def test_keys_of_one_document_open_no_other(signing: ExternalParty) -> None:
-    """The second client has the same redirect URI, and its own key."""
+    """The other client has the same redirect URI, and its own key."""
     code = await signing.code()
     other = ExternalParty(signing.tenant, signing.browser, signing.server, "", signing.redirect_uri)
     other.address = signing.server.publish("/other", redirect_uris=[signing.redirect_uri], jwks={"keys": [client_key("ES256", "two").jwk]})

@@ -1,4 +1,4 @@
-"""Requests whose page no user sees: HEAD, pages fetched ahead, and frames. They begin no sign-in."""
+"""Requests whose page no user sees: HEAD, pages fetched ahead, and frames. Unseen requests begin no sign-in."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -151,7 +151,7 @@ async def test_a_saml_sign_on_does_not_begin(
 
 
 async def test_a_passive_saml_request_in_a_frame_is_answered(clock: FakeClock, saml_shop: SamlApplication, browser: FakeBrowser) -> None:
-    """Its response is that no user is signed in. Further requests without a tab, such as for a page fetched ahead, are refused."""
+    """The response says that no user is signed in. Other requests without a tab, such as for a page fetched ahead, are refused."""
     browser.cookies.clear()
     request = authn_request(saml_shop, clock.now(), IsPassive="true")
     address, frame = redirect_url(f"{saml_shop.path}/sso", request), (b"sec-fetch-dest", b"iframe")

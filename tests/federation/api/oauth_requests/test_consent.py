@@ -78,7 +78,7 @@ async def test_a_form_of_another_site_gives_no_consent(relying_party: RelyingPar
 
 @pytest.mark.parametrize("signed_in", [True, False])
 async def test_a_request_of_an_application_can_be_a_form(relying_party: RelyingParty, user: Account, signed_in: bool) -> None:
-    """It is checked and continues with GET, also from another site (OpenID Connect Core section 3.1.2.1).
+    """The form is checked and continues with GET, also from another site (OpenID Connect Core section 3.1.2.1).
 
     The form never issues a code: a browser does not send the session cookie with a cross-site form.
     """

@@ -100,7 +100,7 @@ async def test_a_new_user_of_an_application_needs_one_mail_and_two_pages(
 async def test_prompt_create_opens_the_sign_up_page(
     shop: RelyingParty, browser: FakeBrowser, ports: Ports, sent: FakeMailTransport, clock: FakeClock, scope: str | None
 ) -> None:
-    """Initiating User Registration 1.0. The link works much later."""
+    """The parameter comes from Initiating User Registration 1.0. The link works much later."""
     request = shop.request(prompt="create", login_hint=NEW, scope=scope, response_type="code")
     page = await browser.open(request)
     assert is_step(action_of(page), "sign-up")

@@ -22,7 +22,7 @@ EMPTY: Final = {"names": {}, "prefix": {}, "fixed": {}, "values": {}, "groups": 
 
 @pytest.fixture
 async def application(signed_in: OpenIdClient, user: Account, acme: Tenant) -> OpenIdClient:
-    """An application with OpenID Connect. Its user is an admin in the organization, and has agreed to everything."""
+    """An application with OpenID Connect. The application's user is an admin in the organization, and has agreed to everything."""
     await signed_in.agree_before(user, *Scope)
     await add_member(acme.pool, acme.org, user.id, "admin", confirmed=True)
     return signed_in

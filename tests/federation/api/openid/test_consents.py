@@ -100,7 +100,7 @@ async def test_a_trusted_application_of_another_organization_asks(
 async def test_an_application_that_any_program_can_claim_to_be_asks_each_time(
     mobile_app: RelyingParty, user: Account, pool: Pool, uri: str
 ) -> None:
-    """RFC 8252 section 8.6."""
+    """RFC 8252 section 8.6 requires this."""
     client = OpenIdClient(mobile_app)
     await mobile_app.set_redirect_uris(mobile_app.redirect_uri, "com.example.till:/back", "http://127.0.0.1/back")
     await client.configure(is_trusted=True)

@@ -197,7 +197,7 @@ async def test_an_id_token_hint_names_the_user(signed_in: OpenIdClient, user: Ac
 
 
 async def test_another_user_than_the_hinted_one_gets_no_code(signed_in: OpenIdClient, user: Account, ports: Ports, pool: Pool) -> None:
-    """Not with a new sign-in either, so that an application does not mix up two users (section 3.1.2.2)."""
+    """A new sign-in does not help either, so that an application does not mix up two users (section 3.1.2.2)."""
     hint = (await signed_in.tokens())["id_token"]
     bob = await add_account(ports, "bob@example.com")
     await signed_in.agree_before(bob)

@@ -1,4 +1,4 @@
-"""Further request parameters: `claims`, `nonce`, `response_mode`, `response_type`, `request` and `resource`.
+"""The other request parameters: `claims`, `nonce`, `response_mode`, `response_type`, `request` and `resource`.
 
 Sources: OpenID Connect Core sections 3.1.2.1, 5.5 and 6, RFC 8707, OAuth 2.0 Form Post Response Mode.
 """
@@ -127,7 +127,7 @@ async def test_an_answer_can_stand_in_the_query_or_the_fragment(signed_in: OpenI
 
 
 async def test_an_answer_can_be_posted(signed_in: OpenIdClient, user: Account) -> None:
-    """OAuth 2.0 Form Post Response Mode. The page posts the answer by its script, or with a button."""
+    """This is the OAuth 2.0 Form Post Response Mode. The page posts the answer by its script, or with a button."""
     await signed_in.agree_before(user)
     state = "\"><script>alert(1)</script>&'ü"
     page = await signed_in.open(response_mode="form_post", nonce="n", state=state)
@@ -198,7 +198,7 @@ async def test_the_answer_to_a_request_object_has_its_state(signed_in: OpenIdCli
     "resource", ["https://api.example", BASE_URL, f"{BASE_URL}/api/", "frontend", "x", "https://api.example/#fragment"]
 )
 async def test_an_unknown_resource_is_refused(signed_in: OpenIdClient, user: Account, resource: str) -> None:
-    """It is never dropped: the application would send the token somewhere else than it thinks (RFC 8707 section 2)."""
+    """The parameter is never dropped: the application would send the token somewhere else than it thinks (RFC 8707 section 2)."""
     await signed_in.agree_before(user)
     assert error(await signed_in.open(resource=resource)) == "invalid_target"
     assert error(await signed_in.open(resource=resource, prompt="none")) == "invalid_target"
@@ -229,7 +229,7 @@ async def test_parameters_of_a_request_are_not_repeated(signed_in: OpenIdClient)
 
 
 async def test_a_second_resource_is_refused(signed_in: OpenIdClient) -> None:
-    """RFC 8707 lets a request have several. Gatehouse issues a token for a single API (decision 301)."""
+    """RFC 8707 lets a request have several. Gatehouse issues a token for one API (decision 301)."""
     api = f"{BASE_URL}/api"
     path = signed_in.request(resource=api)
     for again in (api, f"{BASE_URL}/auth/userinfo", "x"):

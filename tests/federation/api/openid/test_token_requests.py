@@ -37,7 +37,7 @@ async def test_a_refresh_without_openid_gives_no_id_token(signed_in: OpenIdClien
 
 @pytest.mark.parametrize("scope", ["unknown", "roles", "openid roles", "email unasked", "openid email unasked"])
 async def test_a_scope_that_was_never_requested_is_refused_and_uses_nothing_up(signed_in: OpenIdClient, scope: str) -> None:
-    """Nor is a request that leaves no granted scope answered with tokens."""
+    """A request that leaves no granted scope gets no tokens either."""
     tokens = await signed_in.tokens(scope="openid email unknown")
     assert error(await signed_in.party.refresh(tokens["refresh_token"], scope=scope)) == "invalid_scope"
     assert (await signed_in.refresh(tokens))["scope"] == "openid email"
@@ -55,7 +55,7 @@ async def test_without_openid_a_refresh_may_repeat_the_scope_of_the_request_whic
 
 
 async def test_a_grant_of_an_earlier_release_leaves_out_scopes_that_were_not_granted(signed_in: OpenIdClient) -> None:
-    """That release did not store what the request asked for."""
+    """The earlier release did not store what the request asked for."""
     tokens = await signed_in.tokens(scope="openid email")
     await run_sql(signed_in.party.tenant.pool, "update sessions set asked_scope = null")
     assert (await signed_in.party.refresh(tokens["refresh_token"], scope="openid roles")).json["scope"] == "openid"

@@ -75,7 +75,7 @@ async def test_a_user_who_cancels_gives_nothing(orders: OrdersClient, user: Acco
 
 @pytest.mark.parametrize("step", ["consent", "select", "confirm"])
 async def test_an_answer_counts_only_for_what_its_page_asked(orders: OrdersClient, user: Account, step: str) -> None:
-    """Also if it is sent to another step."""
+    """This holds even if the answer is sent to another step."""
     page = await orders.open(scope=f"{READ} {WRITE}")
     await orders.change("update api_resources set scope_names = '{orders:read}', scope_descriptions = '{Read}' where id = %s")
     narrow = await orders.open(scope=f"{READ} {WRITE}")

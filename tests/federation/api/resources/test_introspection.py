@@ -59,7 +59,7 @@ async def test_an_api_sees_the_state_of_access_tokens_for_it(orders: OrdersClien
 async def test_an_api_sees_no_other_tokens(
     orders: OrdersClient, orders_api: Program, acme: Tenant, other_tenant: Tenant, user: Account
 ) -> None:
-    """It sees no tokens for an API with the same identifier elsewhere, no refresh tokens, and no platform tokens."""
+    """An API sees no tokens for an API with the same identifier elsewhere, no refresh tokens, and no platform tokens."""
     tokens = await orders.tokens(scope=f"openid {READ}")
     other = await program(acme, await add_api_resource(acme.pool, acme.org, f"{ORDERS}v2", services=(orders.party.service,)))
     await verify_domain(acme.pool, other_tenant.org, "other.example")

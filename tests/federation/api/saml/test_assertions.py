@@ -96,7 +96,7 @@ async def test_a_new_certificate_or_configuration_is_used_by_the_next_response(
 
 
 def verify_signatures(response: PostedResponse, certificate: str) -> None:
-    """Verify the two signatures with xmlsec. Raises: xmlsec.Error."""
+    """Verify both signatures with xmlsec. Raises: xmlsec.Error."""
     signatures = list(response.root.iter(f"{{{NS['ds']}}}Signature"))
     assert len(signatures) == 2
     for signature in signatures:

@@ -1,4 +1,4 @@
-"""SAML attributes from further sources, and how they are written."""
+"""SAML attributes from other sources, and how they are written."""
 
 from typing import Any, Final
 

@@ -194,7 +194,7 @@ def self_signed(key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey, years: int 
 
 
 async def test_a_logout_certificate_is_one_x509_certificate_with_an_rsa_key_of_2048_bits(shop: Shop, clock: FakeClock) -> None:
-    """Its validity does not matter, because an admin registered it."""
+    """The certificate's validity does not matter, because an admin registered it."""
     certificate = await new_certificate(clock.now(), "the application")
     pem, private_key = certificate.certificate, certificate.private_key().decode()
     assert (await shop.configure({**PLAIN, "slo_certificate": self_signed(rsa.generate_private_key(65537, 2048))})).status == 200

@@ -171,7 +171,7 @@ async def test_a_frontend_signs_a_user_in_for_a_sign_on(
 async def test_the_assertion_has_the_time_of_the_api_sign_in(
     api: Api, browser: SamlBrowser, shop: SamlApplication, applications: SamlApplications, user: Account, pool: Pool, clock: FakeClock
 ) -> None:
-    """SAML core section 2.7.2.
+    """SAML core section 2.7.2 requires this.
 
     A later request with ForceAuthn does not accept that sign-in (section 3.4.1).
     """

@@ -29,7 +29,7 @@ async def send_request(
 class LogoutInProgress:
     """A logout that `shop` started.
 
-    The browser is at the second application, and can deliver further requests.
+    The browser is at the second application, and can deliver more requests.
     """
 
     def __init__(self, walk: LogoutWalk, sessions: dict[str, Any], step: Answer) -> None:

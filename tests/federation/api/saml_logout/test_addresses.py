@@ -8,7 +8,7 @@ from tests.support.saml.browser import RedirectedMessage, SamlApplications, Saml
 
 
 async def test_responses_go_to_their_own_address(browser: SamlBrowser, applications: SamlApplications, user: Account) -> None:
-    """`ResponseLocation` in the application's metadata (SAML metadata section 2.2.2). Requests go to the SLO URL."""
+    """The address is `ResponseLocation` in the application's metadata (SAML metadata section 2.2.2). Requests go to the SLO URL."""
     responses = "https://shop.example.com/slo-responses?tenant=acme"
     shop = await applications.add("shop", slo_response_url=responses)
     await browser.sign_in()

@@ -149,7 +149,7 @@ async def test_an_application_without_slo_url_makes_the_logout_partial(
 async def test_a_request_ends_no_other_sessions(
     app: QuartTrio, browser: SamlBrowser, shop: SamlApplication, blog: SamlApplication, user: Account, clock: FakeClock
 ) -> None:
-    """A different name does not match, nor does the index of a different session or application."""
+    """Another name does not match, nor does the index of another session or application."""
     await browser.sign_in()
     session, other_session = await browser.sign_on(shop), await browser.sign_on(blog)
     other = SamlBrowser(app, clock)
@@ -177,7 +177,7 @@ async def test_a_request_ends_no_other_sessions(
 async def test_the_attributes_of_the_name_must_match(
     browser: SamlBrowser, applications: SamlApplications, user: Account, format_: NameIdFormat
 ) -> None:
-    """SAML core section 2.2.3, security X-9."""
+    """SAML core section 2.2.3 and security X-9 require this."""
     shop = await applications.add("shop", name_id_format=format_)
     whole = {"Format": format_.value, "NameQualifier": shop.issuer, "SPNameQualifier": shop.entity_id}
     await browser.sign_in()

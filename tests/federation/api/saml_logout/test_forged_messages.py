@@ -1,6 +1,6 @@
 """Messages that match no session, while a logout is in progress (security X-9).
 
-Any page can make the browser deliver such a message. It changes nothing.
+Any page can make the browser deliver such a message. Such a message changes nothing.
 """
 
 import itertools
@@ -64,7 +64,7 @@ async def test_a_request_that_matches_no_session_changes_nothing(
 
 
 async def deliver_forgery(browser: SamlBrowser, application: SamlApplication, name: str, index: str, delivery: str) -> tuple[Answer, bool]:
-    """Deliver a LogoutRequest. Return the answer, and whether it refuses the request or only redirects the form."""
+    """Deliver a forged LogoutRequest. Return the answer, and whether it refuses the request or only redirects the form."""
     if delivery == "form that is not followed":
         message = logout_request(application, browser.now(), name, index)
         answer = await browser.post_cross_site(f"{application.path}/slo", SAMLRequest=encode_base64(message))

@@ -1,6 +1,6 @@
 """Signing out of new sessions while a logout is in progress (security X-9).
 
-They end the session here and are partial. The logout in progress continues unchanged.
+Such logouts end the session here and are partial. The logout in progress continues unchanged.
 """
 
 from adapters.postgres.engine.pool import Pool

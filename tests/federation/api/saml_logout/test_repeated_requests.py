@@ -1,6 +1,6 @@
 """Further LogoutRequests for the same session, while its logout is in progress (security X-9).
 
-The request that started the logout leads to the current step again. Different requests get PartialLogout.
+The request that started the logout leads to the current step again. Other requests get PartialLogout.
 """
 
 import pytest

@@ -16,7 +16,7 @@ from tests.support.saml.browser import LogoutWalk, SamlApplications, SamlBrowser
 
 @both_bindings
 async def test_a_repeated_response_leads_to_the_same_step(in_progress: LogoutInProgress, shop: SamlApplication, by_form: bool) -> None:
-    """It may come before or after the next redirect, and does not count as a return from the next application."""
+    """A repeated response may come before or after the next redirect, and does not count as a return from the next application."""
     browser, first = in_progress.browser, in_progress.first
     response = logout_response(first, browser.now(), in_progress.request_id)
     address = redirect_url(f"{first.path}/slo", response, "SAMLResponse")

@@ -78,7 +78,7 @@ async def test_without_session_index_an_unsigned_request_ends_the_sessions_of_th
 async def test_only_a_right_signature_ends_the_sessions_of_other_browsers(
     browsers: Browsers, shop: SamlApplication, key: SamlCertificate, other_key: SamlCertificate, user: Account, clock: FakeClock
 ) -> None:
-    """A browser without a session delivers the request, while the user is signed in in a second browser."""
+    """A browser without a session delivers the request, while the user is signed in in another browser."""
 
     def message(**changes: Any) -> bytes:
         return logout_request(shop, clock.now(), EMAIL, **changes)
@@ -89,7 +89,7 @@ async def test_only_a_right_signature_ends_the_sessions_of_other_browsers(
         return message().replace(b"</samlp:LogoutRequest>", b"<samlp:Extensions>" + signed + b"</samlp:Extensions></samlp:LogoutRequest>")
 
     def moved() -> bytes:
-        """Return a request about the user with the signature from a different request."""
+        """Return a request about the user with the signature from another request."""
         signed = signed_document(logout_request(shop, clock.now(), "stranger@example.com", ID="_same"), key)
         [signature] = re.findall(rb"<ds:Signature .*</ds:Signature>", signed, re.DOTALL)
         return message(ID="_same").replace(b"</saml:Issuer>", b"</saml:Issuer>" + signature)

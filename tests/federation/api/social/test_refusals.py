@@ -132,7 +132,7 @@ async def test_of_twenty_parallel_callbacks_one_signs_in(provider_sign_in: Provi
 async def test_parallel_first_sign_ins_create_one_account(
     provider_sign_in: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID, slug: str | None
 ) -> None:
-    """For the platform, or for the platform and a service."""
+    """The sign-ins are for the platform, or for the platform and a service."""
     streets = [ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool) for _ in range(6)]
     ways = [SHOP if slug and number % 2 else {} for number in range(6)]
     backs = [await each.start(**way) for each, way in zip(streets, ways, strict=True)]
@@ -249,7 +249,7 @@ async def test_head_requests_have_no_effect(provider_sign_in: ProviderSignIn) ->
 
 @verifying_providers
 async def test_a_second_account_with_the_address_does_not_sign_in(provider_sign_in: ProviderSignIn, user: Account, shop: UUID) -> None:
-    """The account can have a single identity there per context.
+    """The account can have one identity there per context.
 
     So it would sign in by its address every time, and no page would list it.
     """
@@ -262,7 +262,7 @@ async def test_a_second_account_with_the_address_does_not_sign_in(provider_sign_
     assert await provider_sign_in.user_id() is None
     assert [row[4] for row in await provider_sign_in.identities()] == ["4711"]
     assert await run_sql(provider_sign_in.pool, "select reason from login_events where not success") == [("address",)]
-    await provider_sign_in.sign_in(**SHOP)  # providers can tell every application a different subject
+    await provider_sign_in.sign_in(**SHOP)  # providers can tell every application another subject
     assert {row[1:5:3] for row in await provider_sign_in.identities()} == {(None, "4711"), (shop, "4712")}
     provider_sign_in.browser.cookies.clear()
     await provider_sign_in.sign_in()

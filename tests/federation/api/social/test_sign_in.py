@@ -162,7 +162,7 @@ async def test_an_address_entered_later_and_not_verified_links_nothing(provider_
 
 @pytest.mark.parametrize("provider", [CODEHOST, OFFICESUITE], indirect=True)
 async def test_a_reserved_address_gets_no_account(provider_sign_in: ProviderSignIn, ports: Ports, api: Api) -> None:
-    """Its former account can still undo the address change (security A-9)."""
+    """The address's former account can still undo the address change (security A-9)."""
     token = (await sign_in(ports, await add_account(ports))).access_token
     assert (await change_email(api, ports, token, "lovelace@example.com")).status == 200
     before = await provider_sign_in.snapshot()

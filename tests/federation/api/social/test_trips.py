@@ -84,7 +84,7 @@ async def test_a_fresh_sign_in_at_the_provider_answers_one_flow(
 async def test_of_two_trips_of_one_flow_the_newer_one_signs_in(
     provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, metrics: FakeMetrics
 ) -> None:
-    """In two tabs. The older trip comes back to a page that goes on, and does not disturb the newer trip."""
+    """The trips run in two tabs. The older trip comes back to a page that goes on, and does not disturb the newer trip."""
     flow = await begin(provider_sign_in)
     older, newer = [await provider_sign_in.start(flow=flow) for _ in range(2)]
     before = await provider_sign_in.snapshot()
@@ -107,7 +107,7 @@ async def test_two_flows_of_one_browser_have_trips_of_their_own(provider_sign_in
     assert parse_qs(urlsplit(leads_to(await provider_sign_in.browser.open(f"/app/flow/{flows[0]}"))).query)["state"] == ["a"]
 
 
-# Foreign flows, and flows that have ended
+# Other users' flows, and flows that have ended
 
 
 async def test_another_browser_neither_starts_nor_ends_a_trip_of_a_flow(

@@ -87,7 +87,7 @@ async def test_the_check_finds_what_would_refuse_sign_ins(
 async def test_an_admin_tests_a_connection_in_the_browser(
     app: QuartTrio, owner_browser: FakeBrowser, browser: FakeBrowser, ports: Ports, pool: Pool, server: OpenIdIssuers
 ) -> None:
-    """The result shows names and values to the admin alone. It is not stored, and signs no user in."""
+    """The result shows names and values to the admin alone. The answer is not stored, and signs no user in."""
     reach_loopback(app, ports)
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
     issuer, connection = await connect(ports, org_id, server)

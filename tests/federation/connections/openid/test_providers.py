@@ -97,7 +97,7 @@ async def test_a_code_works_only_with_its_request_and_once(case: Case, change: s
 
 
 async def test_two_connections_cannot_be_mixed_up(new_case: Callable[[], Case]) -> None:
-    """The answer names the wrong issuer, the code is unknown to the issuer, or its tokens come from a different issuer."""
+    """The answer names the wrong issuer, the code is unknown to the issuer, or its tokens come from another issuer."""
     honest, hostile = new_case(), new_case()
     request = make_request()
     answer = await honest.authorize(request)

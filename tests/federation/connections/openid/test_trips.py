@@ -176,7 +176,7 @@ async def test_a_test_leaves_nothing(walk: Walk, pool: Pool) -> None:
 
 
 async def test_a_connection_of_a_suspended_organization_is_not_found(walk: Walk, pool: Pool) -> None:
-    """It may be suspended while the browser is at the provider."""
+    """The organization may be suspended while the browser is at the provider."""
     returned = await walk.begin()
     await run_sql(pool, "update organizations set status = 'suspended'")
     with pytest.raises(OrganizationConnectionNotFound):
@@ -199,7 +199,7 @@ async def test_a_test_is_shown_to_no_other_user(walk: Walk) -> None:
     + [({}, None)],
 )
 def test_an_address_is_verified_only_by_the_word_true(claims: dict[str, Any], is_verified: bool | None) -> None:
-    """The claim is about `email`. It says nothing about an address in another claim, which users may change."""
+    """The claim is about `email`. This claim says nothing about an address in another claim, which users may change."""
     assert to_received({"sub": "1", **claims}, ClaimMapping()).is_email_verified is is_verified
     assert to_received({"sub": "1", **claims}, ClaimMapping(email="upn")).is_email_verified is None
 
@@ -239,7 +239,7 @@ async def test_a_sign_in_ends_in_the_asserted_person(walk: Walk, pool: Pool) -> 
 
 
 async def test_only_an_active_connection_of_an_active_organization_signs_users_in(walk: Walk, pool: Pool) -> None:
-    """It may be deactivated while the browser is at the provider."""
+    """The connection may be deactivated while the browser is at the provider."""
     for state in ("draft", "inactive"):
         await run_sql(pool, STATE, "active")
         returned = await walk.begin_sign_in()

@@ -148,7 +148,7 @@ async def test_a_form_that_needs_a_recent_sign_in_waits_for_the_connection_alone
 async def test_the_application_of_another_organization_says_why_it_asks(
     house: House, ports: Ports, pool: Pool, *, has_policy: bool
 ) -> None:
-    """It requires no second factor, and the sign-in at the connection is not too old either."""
+    """The other organization requires no second factor, and the sign-in at the connection is not too old either."""
     browser = FakeBrowser(house.app)
     await house.arrive(browser)
     beta = await add_organization(pool, "beta")

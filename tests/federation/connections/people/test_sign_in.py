@@ -298,7 +298,7 @@ async def test_a_full_organization_takes_no_new_person(house: House, pool: Pool)
 
 
 async def test_a_flow_of_another_organization_never_begins_there(house: House, pool: Pool) -> None:
-    """Its sign-in would not count there."""
+    """The flow's sign-in would not count there."""
     other: UUID = await add_organization(pool, "globex")
     await run_sql(pool, "select 1 from organizations where id = %s", other)
     browser = FakeBrowser(house.app)

@@ -30,7 +30,7 @@ async def test_a_sign_in_ends_at_both_sides(house: House, api: Api, pool: Pool) 
 
 @pytest.mark.slow
 async def test_an_id_token_with_thousands_of_groups_signs_in_and_is_left_out_of_the_sign_out(house: House) -> None:
-    """The URL would be too long. A logout token's size does not depend on the groups."""
+    """With the ID token, the URL for the sign-out would be too long. A logout token's size does not depend on the groups."""
     browser = FakeBrowser(house.app)
     groups = [f"/departments/of/the/company/{number:04}" for number in range(4_000)]
     assert leads_to(await house.arrive(browser, groups=groups, sid="s1")) == "/app"

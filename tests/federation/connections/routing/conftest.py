@@ -21,7 +21,7 @@ ROUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "social.acme.example": "codehost",
         "draft.acme.example": "acme-draft",
         "former.acme.example": "acme-former",
-        "lab.acme.example": "acme-okta",  # which the second organization has proved
+        "lab.acme.example": "acme-okta",  # which the other organization has proved
         "unproved.example": "acme-okta",
         "twin.example": "acme-okta",
     },
@@ -48,7 +48,7 @@ WAYS: Final[Mapping[str, str | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class RoutedWorld:
-    """The connections by slug. The two organizations' domains lead to them."""
+    """The connections by slug. Both organizations' domains lead to them."""
 
     connections: Mapping[str, OrganizationConnection]
 

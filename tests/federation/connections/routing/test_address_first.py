@@ -94,7 +94,7 @@ async def test_known_and_unknown_addresses_get_the_same_answer_by_the_same_work(
 
 
 async def test_a_password_manager_signs_in_with_one_step(browser: FakeBrowser, world: RoutedWorld, ports: Ports) -> None:
-    """It fills the hidden field in. Where the domain leads to a connection, this has no effect."""
+    """A password manager fills the hidden field in. Where the domain leads to a connection, this has no effect."""
     for domain, signs_in in (("example.com", True), ("acme.example", False)):
         account = await add_account(ports, f"user@{domain}")
         answer = await browser.fill(await browser.open(SIGN_IN), email=account.email, password=PASSWORD, **ADDRESS)

@@ -85,7 +85,7 @@ async def test_hints_go_on_to_the_provider_as_its_product_names_them(
     preset: str | None,
     parameter: str,
 ) -> None:
-    """Also from an authorization request, which leads there by the organization, by the connection, or by the domain itself."""
+    """The hints also come from an authorization request that names the organization, the connection or the domain."""
     _, connection = connected
     await run_sql(pool, "update connections set preset = %s where id = %s", preset, connection.id)
     await put_routes(acme, {"acme.example": connection.slug})

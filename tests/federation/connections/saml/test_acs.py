@@ -198,7 +198,7 @@ async def test_a_foreign_post_reads_nothing(app: QuartTrio, visits: SamlVisits) 
 async def test_a_response_without_a_request_leads_back_with_one_if_the_connection_allows_it(
     app: QuartTrio, visits: SamlVisits, pool: Pool
 ) -> None:
-    """It signs no user in, so no page can sign a browser in as another user with it. Only listed targets count."""
+    """Such a response signs no user in, so no page can sign a browser in as another user with it. Only listed targets count."""
     await run_sql(pool, DOMAIN, visits.connection.org_id, "example.com")
     await run_sql(pool, "update connections set state = 'active' where org_id is not null")
     sessions = await run_sql(pool, "select count(*) from sessions")

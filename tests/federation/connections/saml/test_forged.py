@@ -313,7 +313,7 @@ def _with_long_namespace(text: str, siblings: str) -> str:
 async def test_logout_messages_have_no_long_canonical_form(
     provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch, siblings: str
 ) -> None:
-    """The two ends of single logout refuse a stranger's message before its canonical form is written."""
+    """Both ends of single logout refuse a stranger's message before its canonical form is written."""
     certificate = provider.certificate.certificate
     namespaces = f'xmlns:samlp="{NS["samlp"]}" xmlns:saml="{NS["saml"]}"'
     message = f'<samlp:LogoutRequest {namespaces} ID="_r"><saml:Issuer>i</saml:Issuer></samlp:LogoutRequest>'

@@ -86,7 +86,7 @@ async def test_encrypted_keys_are_read_in_every_usual_form(verifier: SamlProvide
 
 
 async def test_responses_of_other_programs_are_accepted(verifier: SamlProviders) -> None:
-    """They were recorded from pysaml2 7.5.5 and samlify 2.13.1, with separate keys for the two sides."""
+    """The responses were recorded from pysaml2 7.5.5 and samlify 2.13.1, with separate keys for both sides."""
     partner = SamlPartner(
         entity_id=ENTITY_ID,
         certificates=((RECORDED / "identity_provider.crt").read_text(),),

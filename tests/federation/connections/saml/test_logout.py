@@ -185,7 +185,7 @@ async def replaced(logout: LogoutVisits, other: SamlVisits) -> Answer:
 
 
 async def test_users_known_by_an_attribute_sign_out_by_their_session(logout: LogoutVisits) -> None:
-    """Their NameID is no subject, so it ends nothing alone."""
+    """The users' NameID is no subject, so it ends nothing alone."""
     await run_sql(logout.pool, 'update connections set settings = settings || \'{"subject": "uid"}\' where org_id is not null')
     response = read_message((await logout.redirect(logout.request())).headers["Location"], "SAMLResponse")
     codes = [each.get("Value").rpartition(":")[2] for each in response.iter(f"{{{NS['samlp']}}}StatusCode")]

@@ -126,7 +126,7 @@ async def test_unusable_metadata_change_nothing(api: Api, acme: Tenant, ports: P
 async def test_metadata_that_have_expired_are_named_with_their_date(
     app: QuartTrio, api: Api, acme: Tenant, ports: Ports, provider: IdentityProvider
 ) -> None:
-    """An import takes their values, as an application's import does. They are no source for later changes."""
+    """An import takes their values, as an application's import does. Expired metadata are no source for later changes."""
     change_ports(app, sender=with_loopback_sender(ports).sender)
     await connect(ports, acme.org)
     honest = identity_provider_metadata(ENTITY_ID, certificates=[provider.certificate.certificate])

@@ -1,6 +1,6 @@
 """A changed honest response is harmless or refused.
 
-All nodes and attributes in a response are changed, removed, doubled and moved, in single steps. The independent judges
+All nodes and attributes in a response are changed, removed, doubled and moved, one at a time. The independent judges
 are xmlsec, and signxml, which shares only the canonicalization with the code under test.
 """
 
@@ -149,7 +149,7 @@ def _is_accepted_by_judges(document: bytes, certificate: str) -> bool:
 
 
 async def _outcome(verifier: SamlProviders, document: bytes, partner: SamlPartner) -> object:
-    """Return the identity, or None for a refusal. If the two judges disagree, this is returned: no mutation may cause it."""
+    """Return the identity, or None for a refusal. If both judges disagree, this is returned: no mutation may cause it."""
     try:
         return await verifier.read(await verifier.parse(document), partner, NOW, expected=REQUEST)
     except SamlResponseRefused as refusal:

@@ -1,4 +1,4 @@
-"""Encrypted assertions in unusual forms, and signed content for a different party or time, are refused."""
+"""Encrypted assertions in other forms, and signed content for another party or time, are refused."""
 
 from typing import Any, Final
 

@@ -92,7 +92,7 @@ async def test_twenty_claims_at_once_are_one(ports: Ports, visits: SamlVisits, c
 async def test_the_daily_refresh_takes_over_metadata_of_the_same_identity_provider(
     visits: SamlVisits, publisher: Publisher, pool: Pool, ports: Ports, clock: FakeClock
 ) -> None:
-    """Foreign, expired or unreadable metadata change nothing. Many fetches by the organization delay a refresh."""
+    """Another provider's metadata, and expired or unreadable metadata, change nothing. Many fetches by the organization delay a refresh."""
     reaching, holder, others = with_loopback_sender(ports), new_id(), [each.certificate for each in visits.provider.others]
     await run_sql(pool, "update connections set state = 'active' where org_id is not null")
 

@@ -1,4 +1,4 @@
-"""Rows for a SAML application, and for unrelated services."""
+"""Rows for a SAML application, and for other services."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace

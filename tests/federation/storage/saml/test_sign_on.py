@@ -161,7 +161,7 @@ async def test_only_a_pending_sign_on_can_be_completed(saml_rows: StoredSaml) ->
 
 
 async def test_a_sign_in_over_the_api_replaces_what_was_proved_in_the_browser(saml_rows: StoredSaml) -> None:
-    """Otherwise a user's second factor would join another user's password."""
+    """Without this, a user's second factor would join another user's password."""
     eve, proofs = await add(saml_rows.storage, account(EVE)), (first_proof("password", NOW),)
     proved = replace(saml_rows.flow, is_stored=True, user_id=eve.id, proofs=proofs, proofs_expire_at=NOW + SECOND)
     assert await within(saml_rows.storage, lambda tx: tx.flows.save_proofs(proved))

@@ -33,7 +33,7 @@ async def api_client(api: Api, ports: Ports, user: Account, provider: FakeProvid
 async def linked_client(
     provider_sign_in: ProviderSignIn, api_client: ApiClient, app: QuartTrio, acme: Tenant, other_tenant: Tenant
 ) -> ApiClient:
-    """The client for a user with an identity that has a different address, and is also linked at two organizations' services."""
+    """The client for a user with an identity that has another address, and is also linked at two organizations' services."""
     await add_service(provider_sign_in.pool, acme.org)
     await add_service(provider_sign_in.pool, other_tenant.org, "desk")
     provider_sign_in.provider.person = Person(email="x@codehost.example")

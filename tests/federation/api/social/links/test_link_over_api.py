@@ -200,7 +200,7 @@ async def test_of_twenty_parallel_uses_of_a_ticket_one_works(provider_sign_in: P
 async def test_a_ticket_that_was_used_starts_no_second_trip(
     provider_sign_in: ProviderSignIn, api_client: ApiClient, app: QuartTrio
 ) -> None:
-    """Its flow id, which no page shows, starts no trip either."""
+    """The ticket's flow id, which no page shows, starts no trip either."""
     callback = await open_ticket(provider_sign_in, await api_client.start_link())
     [(flow, before)] = await run_sql(provider_sign_in.pool, "select id, t::text from sign_in_flows t")
     for browser in (provider_sign_in.browser, FakeBrowser(app)):

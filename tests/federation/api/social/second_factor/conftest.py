@@ -18,7 +18,7 @@ async def token(ports: Ports, user: Account) -> str:
 
 @pytest.fixture
 async def pending_sign_in(provider_sign_in: ProviderSignIn, factor: Authenticator) -> ProviderSignIn:
-    """A browser after the sign-in at the provider. It must enter the user's code."""
+    """A browser after the sign-in at the provider. The sign-in must enter the user's code."""
     provider_sign_in.provider.person = STRANGER
     await sign_in_until_code(provider_sign_in)
     return provider_sign_in

@@ -22,6 +22,6 @@ async def subjects(provider_sign_in: ProviderSignIn) -> list[tuple[UUID | None, 
 
 
 async def pending_identities(provider_sign_in: ProviderSignIn) -> int:
-    """Return how many identities wait for the second factor. They are sealed."""
+    """Return how many identities wait for the second factor. Pending identities are sealed."""
     [[count]] = await run_sql(provider_sign_in.pool, "select count(identity) from sign_in_flows")
     return int(count)

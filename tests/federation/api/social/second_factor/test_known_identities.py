@@ -73,7 +73,7 @@ async def test_an_address_match_is_linked_at_a_service_with_the_code(
 async def test_an_identity_unlinked_before_the_code_is_not_linked_at_the_service(
     provider_sign_in: ProviderSignIn, user: Account, factor: Authenticator, shop: UUID
 ) -> None:
-    """Here the service unlinks it. If the user unlinks an identity, all pending sign-ins end."""
+    """In this test, the service unlinks it. If the user unlinks an identity, all pending sign-ins end."""
     name = await link_known(provider_sign_in, user.id, shop)
     await sign_in_until_code(provider_sign_in)
     await run_sql(provider_sign_in.pool, "delete from identities where id = %s", name)
@@ -118,7 +118,7 @@ async def test_an_identity_of_an_application_becomes_no_way_in_without_the_passk
     has_passkey: bool,
     place: str,
 ) -> None:
-    """Its user is signed in as before. A new link is mailed, because it counts in further places (security PK-12, security A-13)."""
+    """The user is signed in as before. A new link is mailed, because it counts in other places (security PK-12, security A-13)."""
     if has_passkey:
         await PasskeyUser(api, (await api.login()).json["access_token"]).add()
     await link_known(provider_sign_in, user.id, await add_service(provider_sign_in.pool, acme.org, "other"))

@@ -1,6 +1,6 @@
 """An identity is linked only after the second factor (security A-10, O-5, O-6).
 
-A link gives permanent access, so a single factor must not create it.
+A link gives permanent access, so one factor must not create it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -264,7 +264,7 @@ async def test_a_concurrent_end_of_the_sign_in_is_waited_for(pending_sign_in: Pr
 async def test_parallel_codes_all_sign_in_and_create_one_link(
     provider_sign_in: ProviderSignIn, app: QuartTrio, user: Account, factor: Authenticator, shop: UUID
 ) -> None:
-    """They sign in to the platform and to a service, with further callbacks in parallel."""
+    """The codes sign in to the platform and to a service, with further callbacks in parallel."""
     provider_sign_in.provider.person = STRANGER
     browsers = [other_browser(provider_sign_in, app) for _ in range(8)]
     for number, browser in enumerate(browsers):
