@@ -284,7 +284,7 @@ async def test_where_no_earlier_factor_can_come_back_one_stays(changer: Changer,
 async def test_a_factor_before_a_removal_by_others_is_as_old_as_it_was(
     api: Api, ports: Ports, clock: FakeClock, sent: FakeMailTransport
 ) -> None:
-    """A removal does not make its age 72 hours. So the mailbox owner alone gets in, and the thief's factor ends."""
+    """A removal does not reset the factor's age to 72 hours. So the mailbox owner alone gets in, and the thief's factor ends."""
     user = await add_account(ports)
     await PasskeyUser(api, (await sign_in(ports, user)).access_token).add_key()
     clock.advance(50 * HOUR)

@@ -57,7 +57,7 @@ def providers(provider: FakeProvider) -> list[PlatformCredentials]:
 
 @dataclass
 class Theft:
-    """An account whose owner has the mailbox, and a thief a session."""
+    """An account that the mailbox owner and a thief with a session share."""
 
     api: Api
     app: QuartTrio

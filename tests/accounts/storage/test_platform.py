@@ -65,7 +65,7 @@ async def test_queued_siem_entries_are_due_with_their_configuration(ports: Ports
     async with ports.storage.reading() as read:
         assert await read.platform.due_jobs(NOW) == 3
         assert await read.platform.due_jobs(NOW + MICROSECOND) == 6
-    # Entries whose SIEM did not accept them wait, too.
+    # Entries that their SIEM did not accept wait, too.
     await run_sql(pool, "update audit_log set created_at = %s where org_id = %s", NOW - HOUR, orgs[3])
     async with ports.storage.reading() as read:
         siem = {queue.name: queue for queue in await read.platform.queues(NOW)}["siem_entries"]

@@ -114,8 +114,7 @@ async def test_a_key_is_accepted_only_in_its_header(app: QuartTrio, tenants: Ten
         assert outcome(await get(f"{USERS}?api_key={key}&X-Api-Key={key}", **headers)) == UNAUTHORIZED
     body = await tenants.api.post(USERS, {"email": "a@example.com", "x-api-key": key})
     assert outcome(body) == UNAUTHORIZED
-    # With a key, the Authorization header is ignored. Routes outside the service API do not accept
-    # keys.
+    # With a key, the Authorization header is ignored. Other routes do not accept keys.
     for authorization in (f"Bearer {token}", "Bearer not.a.token", "Basic eDp5", ""):
         assert (await get(USERS, X_Api_Key=key, Authorization=authorization)).status == 200
     for path in ("/api/user", f"{acme.path}/members", "/api/platform/organizations"):

@@ -1,4 +1,4 @@
-"""Forms whose session has ended: they wait in the page, sealed, for the same user and organization, and are only shown (decision 441)."""
+"""Forms after their session has ended: sealed in the page, for the same user and organization, and only shown (decision 441)."""
 
 from datetime import timedelta
 from html import unescape

@@ -42,7 +42,7 @@ async def test_access_tokens_have_the_lifetime_of_their_application(relying_part
 
 
 async def test_unused_refresh_tokens_have_the_lifetime_of_their_application(relying_party: RelyingParty, clock: FakeClock) -> None:
-    """A refresh starts it anew."""
+    """A refresh starts the lifetime anew."""
     await run_sql(relying_party.tenant.pool, "update services set refresh_token_seconds = 600")
     tokens = await relying_party.tokens()
     for _ in range(2):

@@ -18,7 +18,7 @@ from tests.support.browser import leads_to
 
 SECOND: Final = timedelta(seconds=1)
 ASKS: Final = {"prompt=login": {"prompt": "login"}, "max_age=0": {"max_age": "0"}}
-DIFFERENCES: Final = (timedelta(), 5 * SECOND, 25 * SECOND)  # between both clocks
+DIFFERENCES: Final = (timedelta(), 5 * SECOND, 25 * SECOND)  # between the two clocks
 
 
 @pytest.fixture(params=list(ASKS))

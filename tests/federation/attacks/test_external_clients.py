@@ -152,7 +152,7 @@ async def test_a_flood_of_addresses_from_one_person_is_stopped(client: ExternalP
 async def test_a_flood_of_addresses_from_many_people_of_one_network_is_stopped(
     client: ExternalParty, app: QuartTrio, other_tenant: Tenant, clock: FakeClock
 ) -> None:
-    """The API's organization gets 20 in any minute.
+    """The API's organization gets 20 new addresses in any minute.
 
     The organization's API refuses more addresses, and another organization's API does not.
     """

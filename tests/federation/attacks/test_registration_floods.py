@@ -40,7 +40,7 @@ async def test_one_person_brings_ten_new_clients(open_client: ExternalParty) -> 
 
 
 async def test_many_clients_share_the_limit_of_their_address(registered: ExternalParty) -> None:
-    """A client that costs nothing has no limit for itself."""
+    """A client that costs nothing has no limit of its own."""
     tokens, first = await registered.tokens(), registered.address
     await registered.become_registered()
     answers = [await registered.refresh({"refresh_token": f"unknown {number}"}) for number in range(22)]

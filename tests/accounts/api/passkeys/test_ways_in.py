@@ -189,7 +189,7 @@ async def test_an_app_that_a_policy_requires_stays(api: Api, user: Account, port
 async def test_a_security_key_that_sign_ins_do_not_ask_for_meets_no_policy(
     api: Api, holder: PasskeyUser, user: Account, ports: Ports, pool: Pool
 ) -> None:
-    """Sign-ins do not accept it, so a change to factors needs no proof from it. When it is a second factor, it remains a second factor."""
+    """Sign-ins do not accept such a key, so a change to factors needs no proof from it. A second factor stays a second factor."""
     holder.token = (await api.login()).json["access_token"]
     await holder.add_key(second_factor=False)
     await add_policy(ports, pool, user, second_factor=["everyone"])

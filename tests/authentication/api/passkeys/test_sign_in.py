@@ -223,7 +223,7 @@ async def test_an_impossible_change_refuses_and_tells_the_user_once_a_day(
 
 
 async def test_the_same_answer_again_is_no_copy(api: Api, holder: PasskeyUser, pool: Pool, metrics: FakeMetrics) -> None:
-    """A client or a proxy may repeat a request whose response was lost."""
+    """After a lost response, a client or a proxy may repeat a request."""
     authenticator = holder.authenticator = SoftAuthenticator(origin=BASE_URL, backup_eligible=False, backed_up=False, step=1)
     await holder.add()
     credential = authenticator.get(await sign_in_options(api))

@@ -60,7 +60,7 @@ def altered(token: str) -> str:
     return f"{head}.{payload}.{'A' * len(signature)}"
 
 
-# A forged request's parameters. All lead to our page that asks.
+# A forged request's parameters. All such requests lead to our page that asks.
 ASKS: Final[dict[str, Callable[[Attack], dict[str, object]]]] = {
     "no parameters": lambda attack: {},
     "a client alone": lambda attack: {"client_id": attack.till.client_id},

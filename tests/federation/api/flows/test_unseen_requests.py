@@ -1,4 +1,4 @@
-"""Requests whose page no user sees: HEAD, pages fetched ahead, and frames. Unseen requests begin no sign-in."""
+"""Requests for pages that no user sees: HEAD, pages fetched ahead, and frames. Unseen requests begin no sign-in."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from tests.support.tenants import Tenant
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A request whose page no user sees."""
+    """A request for a page that no user sees."""
 
     method: str = "GET"
     headers: Mapping[str, str] = field(default_factory=dict)
