@@ -1,6 +1,6 @@
 """Break glass: the owners and admins who may come without the connection that the sign-in policy requires.
 
-Every use is reported to all admins and platform owners (`core.authentication.policy_passes`).
+Every use is reported to all admins and platform owners (`core.authentication.admissions`).
 """
 
 from collections.abc import Collection, Sequence

@@ -150,7 +150,7 @@ create table sign_in_flows (
     -- the host of an external client that waits for the sign-in: no table has the client before the first consent
     external_client       text,
     -- the link to a connection that waits for a sign-in of the account's own
-    -- (core/federation/connections/model/links.py)
+    -- (core/federation/connections/model/people.py)
     connection_link       jsonb
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 create index sign_in_flows_of_browser on sign_in_flows (browser_hash, begun_at desc)
