@@ -56,7 +56,7 @@ def test_the_page_and_the_command_make_the_same_application(framework: str, gate
     documented = {name: VALUES.sub("...", text) for name, text in theirs.items()}
     assert {name: VALUES.sub("...", text) for name, text in ours.items() if name not in OF_THE_COMMAND} == documented
     assert all(command in ours["README.md"] for command in reader.commands)
-    by_hand, by_command = gatehouse.services(reader.address)
+    by_hand, by_command = gatehouse.services(reader.address)[-2:]  # an earlier test may have had this port
     same = ("service_type", "redirect_uris", "post_logout_redirect_uris", "name")
     assert [by_hand.get(name) for name in same] == [by_command.get(name) for name in same]
     assert f"/applications/{by_command['slug']}/setup" in printed
