@@ -31,7 +31,7 @@ def main(root: Path) -> int:
             folders[path.parts[0]][str(path)] = " | ".join(_sentences(text))
     refused = 0
     for folder, texts in folders.items():
-        words = sum(len(text.split()) for text in texts.values())
+        words = sum(len(re.findall(r"[\w'-]+", text)) for text in texts.values())
         for pattern, limit in LIMITS.items():
             counts = {path: len(re.findall(pattern, text, re.IGNORECASE)) for path, text in texts.items()}
             rate = sum(counts.values()) * 1_000 / max(words, 1)
