@@ -169,6 +169,8 @@ def _of_policy(facts: Facts) -> Step | None:
             return Step.SIGN_IN
         case Outcome.ENROLL:
             return Step.TOO_WEAK if is_silent else Step.ENROLL
+        case Outcome.REFUSED:
+            return Step.TOO_WEAK
     return Step.ENROLL if decision.due_at is not None and not is_silent and not facts.is_reminded else None
 
 

@@ -66,7 +66,7 @@ FRESH_TWO = session(two(LATER), APP)
 MAY_USE = replace(OLD, agreement=COVERED)
 UNKNOWN_THERE = replace(OLD, agreement=FIRST_TIME)
 NEW_SCOPES = replace(OLD, agreement=SCOPES)
-STEP_UP, ENROLL = ({"decision": Decision(outcome=outcome)} for outcome in (Outcome.STEP_UP, Outcome.ENROLL))
+STEP_UP, ENROLL, REFUSED = ({"decision": Decision(outcome=outcome)} for outcome in (Outcome.STEP_UP, Outcome.ENROLL, Outcome.REFUSED))
 DUE = {"decision": Decision(outcome=Outcome.ALLOWED, due_at=NOW + HOUR)}
 AGREED, SELECTED = {"has_agreed": True}, {"has_selected": True}
 
@@ -141,6 +141,9 @@ TABLE: dict[str, list[tuple[Facts, Step]]] = {
         (asks(OLD, ENROLL), Step.ENROLL),
         (asks(FRESH, ENROLL), Step.ENROLL),
         (asks(OLD, ENROLL, is_silent=True), Step.TOO_WEAK),
+        (asks(OLD, REFUSED), Step.TOO_WEAK),
+        (asks(FRESH, {**REFUSED, "agreement": COVERED}), Step.TOO_WEAK),
+        (asks(OLD, REFUSED, is_silent=True), Step.TOO_WEAK),
         (asks(OLD, DUE), Step.ENROLL),
         (asks(OLD, {**DUE, "is_reminded": True}), Step.CHECK_ACCESS),
         (asks(OLD, DUE, is_silent=True), Step.CHECK_ACCESS),
