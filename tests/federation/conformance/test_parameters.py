@@ -74,6 +74,7 @@ async def test_oidcc_max_age_10000(client: Client, clock: FakeClock) -> None:
 
 
 async def test_oidcc_ensure_request_with_unknown_parameter_succeeds(client: Client) -> None:
+    """An unknown parameter is ignored."""
     await check_ignored(client, extra="foobar")
 
 
