@@ -103,12 +103,13 @@ class MailSink:
         with self._changed:
             self._emails.clear()
 
-    def emails_to(self, address: str) -> list[ReceivedEmail]:
-        return [email for email in self.emails if email.recipients == (address,)]
+    def emails_to(self, address: str, subject: str = "") -> list[ReceivedEmail]:
+        """Return the emails to this address with subjects that start so."""
+        return [email for email in self.emails if email.recipients == (address,) and email.message["Subject"].startswith(subject)]
 
-    def wait_for(self, address: str, count: int = 1) -> ReceivedEmail:
-        """Return the latest email to this address, as soon as there are `count`."""
+    def wait_for(self, address: str, count: int = 1, subject: str = "") -> ReceivedEmail:
+        """Return email number `count` to this address with such a subject, as soon as it has arrived."""
         with self._changed:
-            arrived = self._changed.wait_for(lambda: len(self.emails_to(address)) >= count, PATIENCE)
+            arrived = self._changed.wait_for(lambda: len(self.emails_to(address, subject)) >= count, PATIENCE)
         assert arrived, f"there is no email number {count} to {address}, but {len(self.emails)} emails in total"
-        return self.emails_to(address)[count - 1]
+        return self.emails_to(address, subject)[count - 1]
