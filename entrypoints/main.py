@@ -115,7 +115,7 @@ def _do_nothing() -> None:
 async def _prepare(supervisor: supervision.Supervisor, prepare: Callable[[], Awaitable[T]]) -> T:
     """Return what `prepare` returns. The supervisor extends its timeout until then, because migrations can take long."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(supervision.beat_forever, supervisor)
+        nursery.start_soon(supervision.send_heartbeats, supervisor)
         prepared = await outcome.acapture(prepare)  # an error is raised outside the nursery, so that it is in no group
         nursery.cancel_scope.cancel()
     return prepared.unwrap()
@@ -209,7 +209,7 @@ async def run_process(
         app = wiring.application(settings, address, wired, routes)
         async with trio.open_nursery() as actors:
             async with trio.open_nursery() as http:
-                http.start_soon(supervision.beat_forever, watcher, wired.turns.find_stuck)
+                http.start_soon(supervision.send_heartbeats, watcher, wired.turns.find_stuck)
                 stop = stopping.Stop(http.cancel_scope, watcher)
 
                 def report_start() -> None:

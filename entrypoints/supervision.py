@@ -11,8 +11,8 @@ from typing import Final, Protocol, Self
 import structlog
 import trio
 
-EXTENSION: Final = 60.0  # seconds for the start, granted again with every beat
-SLOWEST_BEAT: Final = 20.0  # seconds
+EXTENSION: Final = 60.0  # seconds for the start, granted again with every heartbeat
+SLOWEST_HEARTBEAT: Final = 20.0  # seconds
 
 log = structlog.get_logger("supervision")
 
@@ -22,9 +22,9 @@ class Watcher(Protocol):
 
     @property
     def interval(self) -> float | None:
-        """The seconds between two beats, or None if nothing waits for them."""
+        """The seconds between two heartbeats, or None if nothing waits for them."""
 
-    def beat(self, problem: str | None) -> None:
+    def send_heartbeat(self, problem: str | None) -> None:
         """Report that the event loop turns. With a `problem`, the process counts as stuck."""
 
     def ready(self) -> None:
@@ -37,10 +37,10 @@ class Watcher(Protocol):
         """Report that the process stops, and that running requests end first."""
 
 
-async def beat_forever(watcher: Watcher, find_problem: Callable[[], str | None] = lambda: None) -> None:
+async def send_heartbeats(watcher: Watcher, find_problem: Callable[[], str | None] = lambda: None) -> None:
     """Report to the watcher until this task is canceled, or return at once if nothing waits for that."""
     while watcher.interval is not None:
-        watcher.beat(find_problem())
+        watcher.send_heartbeat(find_problem())
         await trio.sleep(watcher.interval)
 
 
@@ -64,15 +64,15 @@ class Supervisor:
 
     @property
     def watchdog_interval(self) -> float | None:
-        """The seconds between two beats that the watchdog needs, or None if there is none."""
-        return None if self._watchdog is None else min(SLOWEST_BEAT, self._watchdog / 4)
+        """The seconds between two heartbeats that the watchdog needs, or None if there is none."""
+        return None if self._watchdog is None else min(SLOWEST_HEARTBEAT, self._watchdog / 4)
 
     @property
     def interval(self) -> float | None:
         extends = self._address is not None and not self._is_ready
-        return self.watchdog_interval or (SLOWEST_BEAT if extends else None)
+        return self.watchdog_interval or (SLOWEST_HEARTBEAT if extends else None)
 
-    def beat(self, problem: str | None) -> None:
+    def send_heartbeat(self, problem: str | None) -> None:
         if not self._is_ready:
             if problem is None:
                 self._send(f"EXTEND_TIMEOUT_USEC={EXTENSION * 1_000_000:.0f}")
@@ -110,7 +110,7 @@ class Supervisor:
 class Report(IntEnum):
     """A worker's report to its parent."""
 
-    BEAT = 1
+    HEARTBEAT = 1
     READY = 2
 
 
@@ -137,9 +137,9 @@ class ParentLink:
         # any reason.
         await trio.lowlevel.wait_readable(self._gone)
 
-    def beat(self, problem: str | None) -> None:
+    def send_heartbeat(self, problem: str | None) -> None:
         if problem is None:
-            self._report(Report.BEAT)
+            self._report(Report.HEARTBEAT)
         else:
             log.error("stuck", problem=problem)
 

@@ -27,7 +27,7 @@ TERM_GRACE = 35.0  # seconds between SIGTERM and SIGKILL; longer than a worker's
 INT_GRACE = 5.0  # seconds between SIGINT and SIGKILL
 SECOND_INT_GRACE = 1.0  # seconds after a second SIGINT
 
-SILENT_BEATS = 2.5  # intervals without a beat after which a worker counts as stuck; the supervisor waits for four
+SILENT_HEARTBEATS = 2.5  # intervals without a heartbeat after which a worker counts as stuck; the supervisor waits for four
 REPORTS_AT_ONCE = 4000  # bytes; a multiple of the report size
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
@@ -58,7 +58,7 @@ def run_workers(
     Every process is a fork, and its exit code is what `work` returns. `work` must not use what belongs to a single
     process, such as the parent's database connections.
 
-    The supervisor learns when the first worker is ready, and that all workers beat. If `reloads` is
+    The supervisor learns when the first worker is ready, and that all workers send heartbeats. If `reloads` is
     true, SIGHUP is passed on to the workers, and the supervisor learns when all have reloaded.
 
     The exit code:
@@ -119,7 +119,7 @@ class _Worker:
 
     pid: int | None = None
     since: float = 0.0
-    heard_at: float = 0.0  # time of the last beat, or of the start
+    heard_at: float = 0.0  # time of the last heartbeat, or of the start
     is_ready: bool = False
     must_reload: bool = False
     start_at: float = 0.0
@@ -143,7 +143,7 @@ class _Parent:
         self._work = work
         self._signals = signals
         self._supervisor = supervisor
-        self._beat_at = 0.0  # when the supervisor gets the next beat
+        self._heartbeat_at = 0.0  # when the supervisor gets the next heartbeat
         self._hooks = hooks
         self._grace = grace
         self._workers = [_Worker() for _ in range(count)]
@@ -168,7 +168,7 @@ class _Parent:
                     self._read_reports()
                 for number in numbers:
                     self._handle(number)
-                self._beat()
+                self._send_heartbeat()
                 if self._stop_by is not None and time.monotonic() >= self._stop_by:
                     self._kill()
             return self._exit_code
@@ -195,14 +195,14 @@ class _Parent:
                 if worker.must_reload:  # it may have read the files before the signal
                     os.kill(pid, signal.SIGHUP)
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         """Let the supervisor know how the workers are, if that is due. A worker that the parent starts again is no problem."""
         interval, now = self._supervisor.interval, time.monotonic()
-        if interval is None or self._stop_by is not None or now < self._beat_at:
+        if interval is None or self._stop_by is not None or now < self._heartbeat_at:
             return
-        self._beat_at = now + interval
-        silent = [pid for worker, pid in self._running() if now - worker.heard_at > SILENT_BEATS * interval]
-        self._supervisor.beat(f"These workers do not respond: {silent}." if silent else None)
+        self._heartbeat_at = now + interval
+        silent = [pid for worker, pid in self._running() if now - worker.heard_at > SILENT_HEARTBEATS * interval]
+        self._supervisor.send_heartbeat(f"These workers do not respond: {silent}." if silent else None)
 
     def _reload(self) -> None:
         self._is_reloading = self._was_ready  # the report about the end says that the port answers
@@ -245,7 +245,7 @@ class _Parent:
             starts = (worker.start_at for worker in self._workers if worker.pid is None)
             deadline = min(starts, default=math.inf)
             if self._supervisor.interval is not None:
-                deadline = min(deadline, self._beat_at)
+                deadline = min(deadline, self._heartbeat_at)
         return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
 
     def _start_due(self) -> None:

@@ -77,7 +77,7 @@ class SamlProviders(Protocol):
     async def own_metadata(self, own: saml.OwnServiceProvider) -> bytes:
         """Return our EntityDescriptor for an identity provider, which is valid by the schema."""
 
-    async def sign_in_request(self, own: saml.OwnServiceProvider, request: saml.SamlSignInRequest) -> saml.ProviderVisit:
+    async def sign_in_request(self, own: saml.OwnServiceProvider, request: saml.SamlSignInRequest) -> saml.ProviderRedirect:
         """Return the place at the identity provider to which a browser takes this request."""
 
     async def logout_request(self, own: saml.OwnServiceProvider, request: saml.SamlLogoutRequest) -> str:

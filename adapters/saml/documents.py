@@ -11,7 +11,7 @@ from adapters.threads import LowPriorityThreads
 from core.federation.connections.model.saml import (
     IdentityProviderMetadata,
     OwnServiceProvider,
-    ProviderVisit,
+    ProviderRedirect,
     SamlAnswer,
     SamlLogoutRequest,
     SamlSignInRequest,
@@ -117,7 +117,7 @@ class XmlProviders(_Documents):
     async def own_metadata(self, own: OwnServiceProvider) -> bytes:
         return await self._run(lambda saml: saml.requests.own_metadata(own))
 
-    async def sign_in_request(self, own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderVisit:
+    async def sign_in_request(self, own: OwnServiceProvider, request: SamlSignInRequest) -> ProviderRedirect:
         return await self._run(lambda saml: saml.requests.sign_in_request(own, request))
 
     async def logout_request(self, own: OwnServiceProvider, request: SamlLogoutRequest) -> str:

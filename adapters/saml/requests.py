@@ -18,7 +18,7 @@ from core.federation.saml.model import messages
 from core.federation.saml.model.configuration import SamlCertificate
 
 
-def sign_in_request(own: saml.OwnServiceProvider, request: saml.SamlSignInRequest) -> saml.ProviderVisit:
+def sign_in_request(own: saml.OwnServiceProvider, request: saml.SamlSignInRequest) -> saml.ProviderRedirect:
     """Return the place to which the browser takes an AuthnRequest, which is signed if the connection signs its requests."""
     root = etree.Element(f"{{{PROTOCOL}}}AuthnRequest", nsmap={"samlp": PROTOCOL, "saml": xml.ASSERTION})
     xml.add_header(root, request.id, request.issued_at, own.entity_id, request.destination)
@@ -30,10 +30,12 @@ def sign_in_request(own: saml.OwnServiceProvider, request: saml.SamlSignInReques
         xml.add(root, PROTOCOL, "NameIDPolicy", Format=own.name_id_format.value, AllowCreate="true")
     key = own.signing[0] if own.signs_requests else None
     if request.binding is SsoBinding.REDIRECT:
-        return saml.ProviderVisit(_with_message(request.destination, {"SAMLRequest": messages.encode_redirect(xml.serialize(root))}, key))
+        return saml.ProviderRedirect(
+            _with_message(request.destination, {"SAMLRequest": messages.encode_redirect(xml.serialize(root))}, key)
+        )
     if key is not None:
         signatures.sign(root, key)
-    return saml.ProviderVisit(request.destination, {"SAMLRequest": messages.encode_post(xml.serialize(root))})
+    return saml.ProviderRedirect(request.destination, {"SAMLRequest": messages.encode_post(xml.serialize(root))})
 
 
 def logout_request(own: saml.OwnServiceProvider, request: saml.SamlLogoutRequest) -> str:

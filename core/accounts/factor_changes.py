@@ -166,7 +166,7 @@ async def find_missing_sign_in(ports: Ports, caller: Person, *, is_next: bool = 
     After a sign-in that is too old, return the new sign-in, or None if all sign-in methods of the account are accepted. `is_next`: the
     sign-in may be for another purpose, so a passkey of the account is asked for only after a fresh sign-in.
     """
-    if caller.bounded_to is not None:  # it changes no factors, and must not learn the policies of other organizations
+    if caller.restricted_to is not None:  # it changes no factors, and must not learn the policies of other organizations
         return None
     now = ports.clock.now()
     is_fresh = sign_in_age.is_enough(caller.sign_in, sign_in_age.SignInAge.FRESH, ports.policy, now)

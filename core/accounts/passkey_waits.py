@@ -38,7 +38,7 @@ async def needs_recovery(ports: Ports, caller: Person) -> bool | None:
 
     None in a session for a single organization, which must not learn the policies of other organizations.
     """
-    return None if caller.bounded_to is not None else await find_refusal(ports, caller) is not None
+    return None if caller.restricted_to is not None else await find_refusal(ports, caller) is not None
 
 
 async def find_refusal(ports: Ports, caller: Person) -> passkeys.RecoveryReplacesPasskey | None:

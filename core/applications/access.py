@@ -195,4 +195,4 @@ async def list_own_applications(ports: Ports, caller: callers.Person) -> list[us
     confirmed member of. A session that is good in a single organization shows no other organization.
     """
     async with ports.storage.reading() as read:
-        return await read.own_applications.of_user(caller.user_id, MAX_OWN_LISTED, ports.clock.now(), org_id=caller.bounded_to)
+        return await read.own_applications.of_user(caller.user_id, MAX_OWN_LISTED, ports.clock.now(), org_id=caller.restricted_to)

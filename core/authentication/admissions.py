@@ -313,7 +313,7 @@ def _is_inside(state: callers.PolicyState, address: str | None) -> bool:
     return not state.admin_networks or rules.Rules.read({rules.Rule.ADMIN_NETWORKS: state.admin_networks}).admits(address)
 
 
-async def judge_visit(
+async def judge_at_application(
     ports: Ports,
     path: judgement.PolicyPath,
     service: callers.ServiceContext | None,
@@ -378,7 +378,7 @@ async def find_renewal(ports: Ports, user: callers.Person, org_slug: str) -> Dec
     """
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(org_slug)
-        if org_id is None or user.bounded_to not in (None, org_id) or not await read.members.exists(org_id, user.user_id):
+        if org_id is None or user.restricted_to not in (None, org_id) or not await read.members.exists(org_id, user.user_id):
             return None
         loaded = await _load(ports, read, judgement.PolicyPath.ENROLL, Opened(org_id), UserSession.of(user), sign_in_age.SignInAge.FRESH)
     if loaded is None or judgement.requires_connection(loaded[1]):

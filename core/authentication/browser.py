@@ -104,7 +104,7 @@ async def explain_closed(
         if state is None or not state.confirmed or Capability.ORGANIZATION_MANAGE not in state.rights:
             return refusal
         organization = await read.organizations.by_id(state.id)
-    if organization is None or not {user.impersonated_in, user.bounded_to} <= {None, state.id}:
+    if organization is None or not {user.impersonated_in, user.restricted_to} <= {None, state.id}:
         return refusal
     return organizations.inactive_refusal(organization, state.rights)
 
@@ -112,7 +112,7 @@ async def explain_closed(
 async def _load_acting_user(read: Reading, caller: Caller, cookie: str, now: datetime) -> callers.Person:
     found = await read.session_contexts.load_of_browser(digest(cookie), now) or errors.refuse(errors.SessionEnded)
     visitor = _to_visitor(caller, *found)
-    impersonation = await read.impersonations.load(visitor.session_id, now) if visitor.is_platform_owner else None  # never with a bound
+    impersonation = await read.impersonations.load(visitor.session_id, now) if visitor.is_platform_owner else None  # never restricted
     if impersonation is None:
         return visitor
     session_id, context = impersonation
@@ -135,8 +135,8 @@ def _to_visitor(caller: Caller, session: callers.BrowserSession, context: caller
         email=context.email,
         email_verified=context.email_verified_at is not None,
         session_id=session.id,
-        is_platform_owner=context.is_platform_owner and context.bounded_to is None,
-        bounded_to=context.bounded_to,
+        is_platform_owner=context.is_platform_owner and context.restricted_to is None,
+        restricted_to=context.restricted_to,
         mfa_missing=context.mfa_missing,
         sign_in=context.sign_in,
         time_zone=context.time_zone,

@@ -23,18 +23,23 @@ _SERVICE_SIGN_IN: Final = replace(EVENT_KINDS["user.login.success"], audited=Fal
 
 
 def signed_in(
-    user_id: UUID, methods: Sequence[str], service: ServiceContext | None = None, *, is_member: bool = True, bounded_to: UUID | None = None
+    user_id: UUID,
+    methods: Sequence[str],
+    service: ServiceContext | None = None,
+    *,
+    is_member: bool = True,
+    restricted_to: UUID | None = None,
 ) -> Event:
     """A user signed in with all required factors. The audit log has only the sign-ins of members to Gatehouse itself.
 
     `methods`, from `proofs.methods_of`: the first factor, and then perhaps the second factor. The organization of the service receives the
     event. Without a service, the organizations of the user's confirmed memberships receive it. `is_member`: whether the user may have a
-    membership. `bounded_to`: the only organization in which the session is good, which receives the event then.
+    membership. `restricted_to`: the only organization in which the session is good, which receives the event then.
     """
     second = {"second_method": methods[1]} if len(methods) > 1 else {}
     details = {"provider": methods[0], "service_id": str(service.id) if service else None} | second
-    if service is None and bounded_to is not None:
-        return Event(EVENT_KINDS["user.login.success"], str(user_id), org_id=bounded_to, details=details)
+    if service is None and restricted_to is not None:
+        return Event(EVENT_KINDS["user.login.success"], str(user_id), org_id=restricted_to, details=details)
     if service is None:
         return Event(EVENT_KINDS["user.login.success"], str(user_id), of_person=user_id if is_member else None, details=details)
     return Event(_SERVICE_SIGN_IN, str(user_id), org_id=service.org_id, details=details)

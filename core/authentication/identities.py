@@ -14,7 +14,7 @@ from core.accounts import events, factor_changes, security_notices, ways_in
 from core.accounts.model.email_queue import EmailKind
 from core.applications.model.users import LinkedIdentity
 from core.authentication import oauth_credentials
-from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow
+from core.authentication.flow.model import FlowTarget, ProviderRequest, new_flow
 from core.authentication.model import identities
 from core.kernel import connections, errors, values
 from core.kernel.callers import Person
@@ -75,14 +75,14 @@ async def add_ticket(
         first_session_id=await tx.session_sign_ins.browser_of(caller.session_id, caller.user_id),
         expires_at=expires_at,
     )
-    trip = ConnectionTrip(
+    provider_request = ProviderRequest(
         flow=flow,
         connection_id=connections.PLATFORM_CONNECTIONS[place.provider][0],
         user_id=caller.user_id,
         begun_at=now,
         expires_at=expires_at,
     )
-    if not await tx.flows.start(trip):
+    if not await tx.flows.start(provider_request):
         raise errors.SessionEnded
     return secret
 

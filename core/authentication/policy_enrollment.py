@@ -44,7 +44,7 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: S
         return await _to_enrollment(ports, admission, user)
     async with ports.storage.reading() as read:
         org_id = await read.organizations.id_by_slug(place.org_slug)
-        if org_id is None or user.bounded_to not in (None, org_id):
+        if org_id is None or user.restricted_to not in (None, org_id):
             return NO_ENROLLMENT
         found = None if place.service_slug is None else await read.services.client_by_slug(place.org_slug, place.service_slug)
         if found is not None and not await read.end_users.may_use(org_id, found[0].id, user.user_id, ports.clock.now()):

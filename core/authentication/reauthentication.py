@@ -92,7 +92,7 @@ async def load_options(ports: Ports, caller: Person, decision: Decision | None =
 
 def has_recent_first_factor(ports: Ports, caller: Person, now: datetime) -> bool:
     """Return whether the caller has just shown the account's own first factor, so that only the second factor may be missing."""
-    if caller.bounded_to is not None or caller.sign_in is None:
+    if caller.restricted_to is not None or caller.sign_in is None:
         return False
     return caller.sign_in.is_younger_than(ports.policy.fresh_sign_in_ttl, now)
 
@@ -106,7 +106,7 @@ def _is_recent(ports: Ports, decision: Decision, now: datetime) -> bool:
 
 def _is_too_old(caller: Person, decision: Decision | None, now: datetime) -> bool:
     """Return whether the session needs a newer sign-in, beside the method that the decision of a sign-in policy asks for."""
-    if caller.bounded_to is not None or caller.sign_in is None:
+    if caller.restricted_to is not None or caller.sign_in is None:
         return True
     return decision is not None and decision.max_age is not None and not caller.sign_in.is_younger_than(decision.max_age, now)
 
@@ -175,7 +175,7 @@ async def _find_places(
     linked = await read.identities.list_places(account.id)
     known = {each.slug: each for each in await listed}
     for place in linked:
-        is_elsewhere = caller.bounded_to is not None and place.org_id not in (None, caller.bounded_to)
+        is_elsewhere = caller.restricted_to is not None and place.org_id not in (None, caller.restricted_to)
         is_offered = place.provider in known and (place.has_credentials or known[place.provider].settings.client_id is not None)
         if is_offered and not is_elsewhere:
             places.setdefault(place.provider, place)

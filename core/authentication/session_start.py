@@ -16,7 +16,7 @@ from core.authentication.service_access import enroll_end_user
 from core.authentication.tokens import issuing
 from core.kernel import values
 from core.kernel.callers import proofs_at
-from core.kernel.proofs import Method, Proofs, Strength, boundary_of, methods_of, recent, seen_in, strength_of
+from core.kernel.proofs import Method, Proofs, Strength, methods_of, recent, restriction_of, seen_in, strength_of
 from core.tenancy import platform_sign_in_policy
 from ports import Ports
 from ports.storage import Transaction
@@ -55,8 +55,8 @@ async def start_session(ports: Ports, tx: Transaction, sign_in: login.VerifiedSi
         await account_recovery.cancel_by_sign_in(ports, tx, person, account, own, now)
     if account.is_platform_owner:
         await platform_sign_in_policy.ensure(tx, now)
-    bound = boundary_of(sign_in.proofs)
-    tx.record(events.signed_in(account.id, methods, sign_in.service, is_member=sign_in.device.is_member, bounded_to=bound))
+    restriction = restriction_of(sign_in.proofs)
+    tx.record(events.signed_in(account.id, methods, sign_in.service, is_member=sign_in.device.is_member, restricted_to=restriction))
     return login.SignedIn(session, account.email, person.email_verified, entitlement, secret, device_token)
 
 

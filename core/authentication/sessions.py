@@ -16,7 +16,7 @@ from core.kernel import access, callers, errors, values
 from core.kernel.causes import Caller
 from core.kernel.claims import Accepts, Claims
 from core.kernel.judgement import PolicyPath
-from core.kernel.proofs import boundary_of, end_of, in_session, is_fresh, joined
+from core.kernel.proofs import end_of, in_session, is_fresh, joined, restriction_of
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.silent_sign_ins import without_renewal
@@ -343,7 +343,7 @@ async def end_replaced(ports: Ports, caller: Caller, cookie: str, successor: ses
         proofs = joined(old.proofs, old.ends_at, new, successor.ends_at, now - ports.policy.fresh_sign_in_ttl)
         if proofs is None and not is_silent:
             return successor.expires_at
-        is_opened = proofs is not None and boundary_of(new) is not None and boundary_of(proofs) is None
+        is_opened = proofs is not None and restriction_of(new) is not None and restriction_of(proofs) is None
         kept = old if is_opened else successor
         await tx.session_sign_ins.join(successor.id, successor.user_id, proofs or new, kept.expires_at, kept.ends_at)
         return kept.expires_at

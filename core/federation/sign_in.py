@@ -25,7 +25,7 @@ from core.authentication.service_access import find_password_service
 from core.authentication.session_start import issue_first_tokens
 from core.authentication.sessions import end_replaced
 from core.federation import targets
-from core.federation.connections import people, platform_trips
+from core.federation.connections import people, platform_requests
 from core.federation.connections.routing import KnownRoutes
 from core.federation.destination import Destination
 from core.federation.oauth.model.authorization import OrgOrServiceMissing
@@ -247,9 +247,9 @@ async def load_options(
     if people.address_to_link(ports, flow) is not None:  # each way of the account makes the link, and the application asks afterwards
         destination = replace(destination, required=proofs.Strength.ONE, has_sign_in_policy=False)
     service = destination.service
-    providers = every = await platform_trips.available_providers(ports, known, flow, service)
+    providers = every = await platform_requests.available_providers(ports, known, flow, service)
     if flow.wants_fresh:
-        every = await platform_trips.available_providers(ports, known, replace(flow, wants_fresh=False), service)
+        every = await platform_requests.available_providers(ports, known, replace(flow, wants_fresh=False), service)
     options = SignInOptions(
         destination=destination,
         providers=providers,

@@ -11,7 +11,7 @@ from typing import Final
 from core.accounts.model.accounts import Account
 from core.applications.model import users
 from core.applications.model.services import ServiceNotFound
-from core.authentication.admissions import judge_visit
+from core.authentication.admissions import judge_at_application
 from core.authentication.model import claim_rules, sessions
 from core.authentication.model.claim_document import Document
 from core.authentication.tokens import issuing
@@ -120,7 +120,7 @@ async def _preview_openid(
     now = ports.clock.now()
     async with ports.storage.reading() as read:
         facts = await read.openid_facts.load_all(visitor.user_id, service.id, now) or errors.refuse(errors.SessionEnded)
-        facts = facts.seen_by(visitor.bounded_to)
+        facts = facts.seen_by(visitor.restricted_to)
     if document is not None:
         facts = replace(facts, further=replace(facts.further, document=document))
     return sign_in.OpenIdPreview(
@@ -167,7 +167,7 @@ async def _preview_saml(
         return sign_in.SamlPreview(
             sign_in.PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message
         )
-    admission = await judge_visit(ports, PolicyPath.PREVIEW, service, visitor)
+    admission = await judge_at_application(ports, PolicyPath.PREVIEW, service, visitor)
     if not admission.is_allowed:
         outcome = sign_in.PreviewOutcome.ENROLL if admission.decision.outcome is Outcome.ENROLL else sign_in.PreviewOutcome.SIGN_IN
         return sign_in.SamlPreview(outcome, provider.entity_id, name_format, message=explain(admission.decision))
@@ -175,7 +175,7 @@ async def _preview_saml(
         name = str(account.email if name_format is configuration.NameIdFormat.EMAIL else account.id)
     async with ports.storage.reading() as read:
         facts = await assertions.load_facts(read, provider, account.id, now)
-    facts = None if facts is None else facts.seen_by(visitor.bounded_to)
+    facts = None if facts is None else facts.seen_by(visitor.restricted_to)
     try:
         attributes = assertions.build_attributes(provider, account, facts)
     except (configuration.TooManySamlValues, configuration.SamlValuesNotJoinable) as refusal:

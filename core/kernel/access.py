@@ -20,7 +20,7 @@ class ApplicationTokens(Enum):
     ALL = auto()  # the response leaves out what the scopes of the token do not give
 
 
-class Bounded(Enum):
+class Restricted(Enum):
     """What a route gives to a session that began at an organization's connection, and has no proof by the account itself."""
 
     NO = auto()  # the user must confirm with the account's own sign-in methods
@@ -47,7 +47,7 @@ class Requirement:
     changes_factors: bool = False  # all the user's sign-in policies must accept the sign-in (security PK-8)
     ends_session: bool = False  # impersonators may end the session, even if the platform's policy refuses their sign-in
     applications: ApplicationTokens = ApplicationTokens.NONE
-    bounded: Bounded = Bounded.NO
+    restricted: Restricted = Restricted.NO
     is_of_platform: bool = False  # for platform owners only
     is_verified: bool = False  # for users with a verified email address only
 
@@ -197,12 +197,12 @@ def to_person(
         email=session.email,
         email_verified=session.email_verified_at is not None,
         session_id=claims.session_id,
-        is_platform_owner=session.is_platform_owner and session.bounded_to is None,
+        is_platform_owner=session.is_platform_owner and session.restricted_to is None,
         organization=organization,
         service=session.service,
         impersonator_id=session.impersonator_id,
         impersonated_in=session.impersonated_in,
-        bounded_to=session.bounded_to,
+        restricted_to=session.restricted_to,
         mfa_missing=session.mfa_missing,
         key_thumbprint=claims.key_thumbprint,
         sign_in=session.sign_in,
@@ -224,7 +224,7 @@ def require_mfa(person: callers.Person) -> None:
 
 def require_reach(user: callers.Person, org_id: UUID | None) -> None:
     """Check that the user's session is good in this organization. Without `org_id`, the session must be good everywhere."""
-    if user.bounded_to not in (None, org_id):
+    if user.restricted_to not in (None, org_id):
         refusal = OwnProofNeeded()
         refusal.caller = user
         raise refusal

@@ -149,10 +149,10 @@ class Person(Caller):
 
     `service` is set if an application holds the token, because the user signed in to that service. An application's token allows only a few
     actions (security J-9). `impersonated_in` is the only organization that an impersonation may act in, or None if it may act in all the
-    user's organizations. `bounded_to` is the only organization in which the session is good, because it began at this organization's
-    connection. `bounded_to` is None for all other sessions. `mfa_missing` is true if the user enabled the second factor in another session
-    after this session had started. `personal_token` is set if a program presents the user's personal access token. The personal token's id
-    is also `session_id`.
+    user's organizations. `restricted_to` is the only organization in which the session is good, because it began at this organization's
+    connection. `restricted_to` is None for an unrestricted session. `mfa_missing` is true if the user enabled the second factor in another
+    session after this session had started. `personal_token` is set if a program presents the user's personal access token. The personal
+    token's id is also `session_id`.
     """
 
     user_id: UUID
@@ -164,7 +164,7 @@ class Person(Caller):
     service: ServiceContext | None = None
     impersonator_id: UUID | None = None
     impersonated_in: UUID | None = None
-    bounded_to: UUID | None = None
+    restricted_to: UUID | None = None
     mfa_missing: bool = False
     personal_token: PersonalTokenContext | None = None
     key_thumbprint: str | None = None  # the access token's key
@@ -347,7 +347,7 @@ class SessionContext:
     uses_service: bool = False
     mfa_missing: bool = False
     impersonated_in: UUID | None = None
-    bounded_to: UUID | None = None  # as in `Person`
+    restricted_to: UUID | None = None  # as in `Person`
     sign_in: LastSignIn | None = None
     time_zone: str | None = None  # only for a browser session
 

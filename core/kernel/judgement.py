@@ -166,10 +166,10 @@ def _request(facts: SignInFacts) -> Verdict | None:
 
 def _is_elsewhere(caller: callers.Person, route: access.Requirement) -> bool:
     """Return whether the session is good in a single organization only, and not here."""
-    if route.bounded is access.Bounded.YES or caller.bounded_to is None:
+    if route.restricted is access.Restricted.YES or caller.restricted_to is None:
         return False
     place = caller.acts_in.id if isinstance(caller, callers.Member) else None if caller.service is None else caller.service.org_id
-    return route.bounded is access.Bounded.NO or place != caller.bounded_to
+    return route.restricted is access.Restricted.NO or place != caller.restricted_to
 
 
 # The requests of users with a session that their credentials alone refuse.
@@ -235,7 +235,7 @@ def _age(facts: SignInFacts, _: Decision) -> Verdict | None:
     refusal = access.find_sign_in_refusal(caller, requirement.age, facts.settings, facts.now)
     if (
         refusal is None
-        and requirement.bounded is access.Bounded.NO
+        and requirement.restricted is access.Restricted.NO
         and isinstance(caller, callers.Member)
         and caller.connection_sign_in is not None
     ):

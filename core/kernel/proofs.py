@@ -154,12 +154,12 @@ def seen_in(proofs: SessionProofs, org_id: UUID | None, now: datetime) -> Proofs
 
 
 def in_session(proofs: SessionProofs, org_id: UUID | None = None) -> Proofs:
-    """Return the proofs that count wherever the session is good: the account's own, or the proofs in a session with a boundary.
+    """Return the proofs that count wherever the session is good: the account's own, or the proofs in a restricted session.
 
     An application's session is good in its organization (`org_id`).
     """
     every = every_proof(proofs)
-    return _of(every, org_id or boundary_of(every), None)
+    return _of(every, org_id or restriction_of(every), None)
 
 
 def every_proof(proofs: SessionProofs) -> Proofs:
@@ -179,7 +179,7 @@ def used_connection(proofs: SessionProofs, org_id: UUID | None = None) -> Proof 
     return firsts[-1] if firsts and not firsts[-1].is_own else None
 
 
-def boundary_of(proofs: SessionProofs) -> UUID | None:
+def restriction_of(proofs: SessionProofs) -> UUID | None:
     """Return the only organization in which a session with these proofs is good.
 
     The result is None if the account's own first factor opens the whole account.
@@ -220,7 +220,7 @@ def joined(proofs: SessionProofs, ends_at: datetime, new: SessionProofs, new_end
     other sign-ins also keep own proofs after `since` by other methods. Every session ends at its time (UTC), and the connection's proof
     with it.
     """
-    is_own = boundary_of(new) is None
+    is_own = restriction_of(new) is None
     old, new = ([_ending(proof, end) for proof in every_proof(some)] for some, end in ((proofs, ends_at), (new, new_ends_at)))
     connections = {proof.connection for proof in new} - {None}
     own = _beside(tuple(old), tuple(new), since) if is_own else [proof for proof in old if proof.is_own]
@@ -234,7 +234,7 @@ def _ending(proof: Proof, end: datetime) -> Proof:
 
 def end_of(proofs: SessionProofs) -> datetime | None:
     """Return the latest end (UTC) for a session with these proofs, if its only first factor is a connection's proof, or None."""
-    if boundary_of(proofs) is None:
+    if restriction_of(proofs) is None:
         return None
     return min((proof.until for proof in in_session(proofs) if proof.until is not None), default=None)
 

@@ -27,7 +27,7 @@ from core.federation.connections.model.connections import (
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.settings import ConnectionSettingInvalid, OidcSettings, SamlSettings, SsoBinding
-from core.federation.connections.trips import TripConnection
+from core.federation.connections.provider_requests import RequestedConnection
 from core.federation.saml.metadata import charge_fetch_of, fetch
 from core.federation.saml.model import configuration
 from core.federation.saml.model.metadata import MAX_METADATA_LENGTH
@@ -184,7 +184,7 @@ async def check_saved(ports: Ports, caller: callers.SetupLinkCaller, base_url: s
     return await _note(ports, caller, proposal, problems)
 
 
-async def load_proposed(ports: Ports, caller: callers.SetupLinkCaller, connection_id: UUID | None = None) -> TripConnection:
+async def load_proposed(ports: Ports, caller: callers.SetupLinkCaller, connection_id: UUID | None = None) -> RequestedConnection:
     """Return the connection that the caller proposes, as it would be applied. With `connection_id`, it must have this id."""
     link, proposal = await _find_ready(ports, caller)
     if connection_id is not None and str(connection_id) != proposal.document.connection_id:
@@ -200,14 +200,14 @@ async def _find_ready(ports: Ports, caller: callers.SetupLinkCaller) -> tuple[li
     return details.link, proposal
 
 
-async def build(ports: Ports, link: links.SetupLink, proposal: links.SetupProposal) -> TripConnection:
+async def build(ports: Ports, link: links.SetupLink, proposal: links.SetupProposal) -> RequestedConnection:
     """Return the connection that a proposal stands for. A proposal that is not ready lacks values, which are empty."""
     document, now = proposal.document, ports.clock.now()
     connection = _draft(link, document, now)
     if isinstance(connection.settings, SamlSettings):
         keys = {} if document.private_key is None else {configuration.CertificateState.ACTIVE: await _read_key(ports, document, now)}
         certificates = await read_proposed_certificates(ports, document)
-        return TripConnection(connection, ConnectionDetails(connection, keys, certificates))
+        return RequestedConnection(connection, ConnectionDetails(connection, keys, certificates))
     client = OpenIdClient(
         org_id=connection.org_id,
         connection_id=connection.id,
@@ -217,7 +217,7 @@ async def build(ports: Ports, link: links.SetupLink, proposal: links.SetupPropos
         client_secret=document.client_secret,
         key=None,
     )
-    return TripConnection(connection, client)
+    return RequestedConnection(connection, client)
 
 
 async def create_key(ports: Ports, caller: callers.SetupLinkCaller) -> None:
@@ -347,7 +347,7 @@ def join_certificates(certificates: Sequence[CertificateFacts | ProviderCertific
     return "\n".join(each.certificate.strip() for each in certificates)
 
 
-async def store(tx: Transaction, caller: callers.OrganizationCaller, proposed: TripConnection, now: datetime) -> None:
+async def store(tx: Transaction, caller: callers.OrganizationCaller, proposed: RequestedConnection, now: datetime) -> None:
     """Create the proposed connection as a draft, with a free slug. The caller has locked the organization."""
     connection = proposed.connection
     taken = {*RESERVED_SLUGS, *[each.slug for each in await tx.connections.of_org(connection.org_id)]}

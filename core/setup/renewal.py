@@ -22,7 +22,7 @@ from core.federation.connections.model.connections import (
 )
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.settings import SamlSettings
-from core.federation.connections.trips import TripConnection
+from core.federation.connections.provider_requests import RequestedConnection
 from core.kernel import callers, uris
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.display import format_utc
@@ -96,7 +96,7 @@ async def _propose(
     await proposals.propose(ports, caller, callers.SetupPart.CERTIFICATE, document, is_ready=True)
 
 
-async def load_proposed(ports: Ports, caller: callers.SetupLinkCaller) -> TripConnection:
+async def load_proposed(ports: Ports, caller: callers.SetupLinkCaller) -> RequestedConnection:
     """Return the connection with the proposed certificates in place of its own certificates, for a test sign-in."""
     link = await proposals.load(ports, caller)
     proposal = link.proposals.get(callers.SetupPart.CERTIFICATE)
@@ -104,7 +104,7 @@ async def load_proposed(ports: Ports, caller: callers.SetupLinkCaller) -> TripCo
         raise links.SetupNotReady
     details = await _load_details(ports, link)
     certificates = await read_proposed_certificates(ports, proposal.document)
-    return TripConnection(details.connection, replace(details, certificates=certificates))
+    return RequestedConnection(details.connection, replace(details, certificates=certificates))
 
 
 async def _load_details(ports: Ports, link: links.SetupLinkDetails) -> ConnectionDetails:

@@ -147,7 +147,7 @@ async def list_own(ports: Ports, caller: callers.Person) -> list[tuple[organizat
     """
     async with ports.storage.reading() as read:
         own = await read.organizations.by_member(caller.user_id)
-    return [each for each in own if caller.bounded_to in (None, each[0].id)]
+    return [each for each in own if caller.restricted_to in (None, each[0].id)]
 
 
 async def get(ports: Ports, caller: callers.OrganizationCaller) -> organizations.Organization:

@@ -89,7 +89,7 @@ async def preview(ports: Ports, document: Document) -> sign_in_policies.PolicyPr
 
 def _parse(document: Document) -> Rules:
     """Return the rules in a document."""
-    rules = Rules.parse(document).restricted_to(RULES_OF_PLATFORM)
+    rules = Rules.parse(document).require_only(RULES_OF_PLATFORM)
     if Concerned.EVERYONE not in rules.second_factor:
         raise PolicyInvalid(Rule.SECOND_FACTOR, "Platform owners always need a second factor. Choose everyone.")
     return rules

@@ -163,7 +163,7 @@ async def _parse(
         if slug is not None:
             named[Rule.CONNECTION.value] = sign_in_policies.name_connection(Rule.CONNECTION, slug, active)
         document = {**document, **named}
-    return Rules.parse(document).restricted_to(RULES_OF_ORGANIZATIONS if application is None else RULES_OF_APPLICATIONS)
+    return Rules.parse(document).require_only(RULES_OF_ORGANIZATIONS if application is None else RULES_OF_APPLICATIONS)
 
 
 async def require_not_required(tx: storage.Transaction, org_id: UUID, connection_id: UUID) -> None:

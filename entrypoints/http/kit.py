@@ -60,7 +60,7 @@ from entrypoints.http.edge.access import (
     verified_person,
 )
 from entrypoints.http.edge.access.callers import presented_token
-from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Bounded, Credentials, Taking, View
+from entrypoints.http.edge.access.declaration import Access, ApplicationTokens, Credentials, Restricted, Taking, View
 from entrypoints.http.edge.access.effects import EffectRow
 from entrypoints.http.edge.access.guards import AccessDecorator
 from entrypoints.http.edge.bodies import (
@@ -149,7 +149,6 @@ __all__ = [
     "AccessDecorator",
     "ApplicationTokens",
     "BodyInvalid",
-    "Bounded",
     "Credentials",
     "DateTime",
     "Description",
@@ -172,6 +171,7 @@ __all__ = [
     "RequestModel",
     "RequestRecord",
     "ResponseModel",
+    "Restricted",
     "Taking",
     "Text",
     "Texts",

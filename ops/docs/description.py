@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from entrypoints.http.app import build_routes
-from entrypoints.http.edge.access.declaration import Access, Bounded, access_of
+from entrypoints.http.edge.access.declaration import Access, Restricted, access_of
 from entrypoints.http.edge.openapi.description import interface_description
 from entrypoints.http.pages.curl import operations_of
 
@@ -59,7 +59,7 @@ def _callers(access: Access, method: str) -> str:
         by_name = " by name" if requirement.needs_person or requirement.outlives else ""
         callers += [f"service account{by_name}"] if access.opens_to_service_accounts(method) else []
         callers += ["personal token"] if access.opens_to_personal_tokens(method) else []
-    if access.bounded is not Bounded.NO and access.name != "member":
+    if access.restricted is not Restricted.NO and access.name != "member":
         callers += ["own organization"]
     return ", ".join(callers)
 

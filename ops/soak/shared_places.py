@@ -107,7 +107,7 @@ class Soak:
         started = client.get(f"{path}/start")
         if started.status_code >= 400:
             return started.status_code
-        return client.get(f"{path}/callback", params=issuer.visit(started.headers["Location"])).status_code
+        return client.get(f"{path}/callback", params=issuer.authorize(started.headers["Location"])).status_code
 
     def _log_in(self, client: httpx.Client, password: str) -> int:
         return client.post("/api/auth/login", json={"email": OWNER[0], "password": password}).status_code

@@ -52,8 +52,8 @@ class FakeIssuer:
     access_tokens: set[str] = field(default_factory=set)
     assertions: set[str] = field(default_factory=set)  # used codes
 
-    def visit(self, address: str) -> dict[str, str]:
-        """Open the authorization endpoint as a browser does. Return the answer's parameters."""
+    def authorize(self, address: str) -> dict[str, str]:
+        """Send an authorization request as a browser does. Return the answer's parameters."""
         parts = urlsplit(address)
         assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.url}/authorize", address
         query = {name: value for name, [value] in parse_qs(parts.query, strict_parsing=True).items()}
@@ -85,7 +85,7 @@ class FakeIssuer:
             case "/.well-known/openid-configuration":
                 return in_json(_changed(self._metadata(), self.metadata))
             case "/authorize":
-                answer = self.visit(f"{self.url}/authorize?{urlencode(request.sent)}")
+                answer = self.authorize(f"{self.url}/authorize?{urlencode(request.sent)}")
                 return Answer(302, b"", {"Location": f"{request.sent['redirect_uri']}?{urlencode(answer)}"})
             case "/keys":
                 return in_json({"keys": self.published})

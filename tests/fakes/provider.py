@@ -128,7 +128,7 @@ class FakeProvider(FakeServer):
         }
         return {prefix + name: value for name, value in fields.items() if value}
 
-    def visit(self, address: str) -> str:
+    def authorize(self, address: str) -> str:
         """Open this address as a browser does. Return the redirect's URL."""
         parts = urlsplit(address)
         assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.address}/authorize", address

@@ -17,8 +17,8 @@ def flow_in(path: str) -> str:
     return path.split("/")[3]
 
 
-async def trips_of(pool: Pool) -> list[tuple[Any, ...]]:
-    """Return the states that browsers have at providers. Tickets for trips that did not start are left out."""
+async def provider_requests_of(pool: Pool) -> list[tuple[Any, ...]]:
+    """Return the states that browsers have at providers. Tickets for provider requests that did not start are left out."""
     return await run_sql(pool, "select challenge_hash from sign_in_flows where challenge_hash is not null")
 
 
@@ -42,7 +42,7 @@ class ProviderSignIn:
         answer = await self.browser.open(f"/auth/{self.name}?{urlencode(query)}")
         assert answer.status == 302, answer.text
         assert answer.headers["Cache-Control"] == "no-store"
-        url = self.provider.visit(answer.headers["Location"])
+        url = self.provider.authorize(answer.headers["Location"])
         assert url.startswith(f"{BASE_URL}/auth/{self.name}/callback?")
         return url.removeprefix(BASE_URL)
 

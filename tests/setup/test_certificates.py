@@ -20,8 +20,8 @@ from core.setup import connection, proposals
 from core.setup.connection import ANOTHER, ProviderValues
 from ports import Ports
 from tests.fakes.outside import FakeClock
+from tests.federation.connections.saml.saml_case import SSO_URL, connect
 from tests.federation.connections.saml.test_renewal import Publisher
-from tests.federation.connections.saml.visits import SSO_URL, connect
 from tests.setup.test_links import STEPS, embedded, look, path_of, token_of
 from tests.setup.test_testing import CERTIFICATE, VALUES, open_embedded
 from tests.support.browser import FakeBrowser

@@ -15,7 +15,7 @@ from core.kernel.callers import SetupPart
 from entrypoints.http.edge.access.declaration import Credentials, access_of
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeTxtRecords
-from tests.federation.connections.saml.visits import SSO_URL, connect
+from tests.federation.connections.saml.saml_case import SSO_URL, connect
 from tests.proof.access.calls import routes
 from tests.support.browser import FakeBrowser, form_token
 from tests.support.builders import Api, deliver, run_concurrently, run_sql

@@ -21,7 +21,7 @@ from core.kernel.roles import ADMIN
 from ports import Ports
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer, OpenIdIssuers
 from tests.fakes.outside import FakeClock
-from tests.federation.connections.saml.visits import SSO_URL, SamlVisits, arrive, connect, read_request
+from tests.federation.connections.saml.saml_case import SSO_URL, SamlCase, arrive, connect, read_request
 from tests.setup.test_links import STEPS, embedded, everything, look, path_of, token_of
 from tests.support.browser import FakeBrowser, main_of
 from tests.support.builders import EMAIL, Answer, Api, add_account, add_member, run_sql, with_loopback_sender
@@ -69,7 +69,7 @@ async def begin(reader: FakeBrowser, issuer: FakeIssuer) -> str:
     assert started.status == 303, started.text
     location = started.headers["Location"]
     [redirect_uri] = parse_qs(urlsplit(location).query)["redirect_uri"]
-    return f"{urlsplit(redirect_uri).path}?{urlencode(issuer.visit(location))}"
+    return f"{urlsplit(redirect_uri).path}?{urlencode(issuer.authorize(location))}"
 
 
 async def test_a_test_shows_what_arrives_and_no_account(app: QuartTrio, acme: Tenant, pool: Pool, issuer: FakeIssuer) -> None:
@@ -239,12 +239,12 @@ async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant,
     started = await reader.open(TEST)
     request = read_request(started)
     id_ = request.get("AssertionConsumerServiceURL").split("/")[-2]
-    visits = SamlVisits(ports, provider, make_connection(acme.org, id=UUID(id_)))
-    result = await arrive(reader, visits.acs, visits.respond(request.get("ID")))
+    saml_case = SamlCase(ports, provider, make_connection(acme.org, id=UUID(id_)))
+    result = await arrive(reader, saml_case.acs, saml_case.respond(request.get("ID")))
     assert (result.status, "7f3a" in result.text, "Ada Lovelace" in result.text) == (200, True, True), result.text
     again = await reader.open(TEST)
-    forged = visits.respond(str(read_request(again).get("ID")), bearer='Recipient="https://evil.example/acs"')
-    wrong = await arrive(reader, visits.acs, forged)
+    forged = saml_case.respond(str(read_request(again).get("ID")), bearer='Recipient="https://evil.example/acs"')
+    wrong = await arrive(reader, saml_case.acs, forged)
     assert (wrong.status, "<code>recipient</code>" in wrong.text) == (200, True), wrong.text
 
     # With our key, the request is signed, and the assertion can be encrypted.
@@ -256,9 +256,9 @@ async def test_a_test_over_saml_shows_what_arrives(app: QuartTrio, acme: Tenant,
     started = await reader.open(TEST)
     assert "Signature=" in started.headers["Location"]
     ours = replace(provider.ours, certificate=f"-----BEGIN CERTIFICATE-----\n{own}\n-----END CERTIFICATE-----\n")
-    encrypting = replace(visits, provider=replace(provider, ours=ours))
+    encrypting = replace(saml_case, provider=replace(provider, ours=ours))
     encrypted = encrypting.respond(str(read_request(started).get("ID")), encryption=GCM)
-    assert "7f3a" in (await arrive(reader, visits.acs, encrypted)).text
+    assert "7f3a" in (await arrive(reader, saml_case.acs, encrypted)).text
     assert (await everything(pool) | {"sign_in_flows": []}) == before
 
     published = f"/auth/connections/{id_}/metadata"
@@ -275,9 +275,9 @@ def certificates_of(metadata: Answer) -> list[str]:
 
 
 async def test_a_renewed_certificate_verifies_test_sign_ins_alone(app: QuartTrio, acme: Tenant, ports: Ports, pool: Pool) -> None:
-    visits = await connect(ports, acme.org)
-    present, new = visits.provider.certificate, visits.provider.others[1]
-    renewed = replace(visits, provider=replace(visits.provider, certificate=new))
+    saml_case = await connect(ports, acme.org)
+    present, new = saml_case.provider.certificate, saml_case.provider.others[1]
+    renewed = replace(saml_case, provider=replace(saml_case.provider, certificate=new))
     reader = await open_embedded(app, acme, connection="okta", parts=["certificate"])
     assert (await reader.open(f"{CERTIFICATE}/test")).status == 409, "no certificate is proposed"
     again = await reader.submit(CERTIFICATE, STEPS, new_certificate=present.certificate)
@@ -288,16 +288,16 @@ async def test_a_renewed_certificate_verifies_test_sign_ins_alone(app: QuartTrio
         assert (answer.status, "another identity provider" in answer.text) == (status, status == 400)
     before = await everything(pool) | {"sign_in_flows": []}
 
-    async def begin_and_return(browser: FakeBrowser, start: str, signer: SamlVisits) -> str:
+    async def begin_and_return(browser: FakeBrowser, start: str, signer: SamlCase) -> str:
         request = read_request(await browser.open(start))
-        return (await arrive(browser, visits.acs, signer.respond(str(request.get("ID"))))).text
+        return (await arrive(browser, saml_case.acs, signer.respond(str(request.get("ID"))))).text
 
     assert "7f3a" in await begin_and_return(reader, f"{CERTIFICATE}/test", renewed)
-    unchanged = await begin_and_return(reader, f"{CERTIFICATE}/test", visits)
+    unchanged = await begin_and_return(reader, f"{CERTIFICATE}/test", saml_case)
     assert "<code>signature_wrong</code>" in unchanged, "a test shows whether the provider signs with the new certificate"
     assert (await everything(pool) | {"sign_in_flows": []}) == before
     admin = FakeBrowser(app)
     await add_member(pool, acme.org, (await add_account(ports)).id, ADMIN, confirmed=True)
     await admin.sign_in()
-    untrusted = await begin_and_return(admin, f"{visits.page}/start", renewed)
-    assert "<code>signature_wrong</code>" in untrusted, "no other trip trusts the proposed certificate"
+    untrusted = await begin_and_return(admin, f"{saml_case.page}/start", renewed)
+    assert "<code>signature_wrong</code>" in untrusted, "no other provider request trusts the proposed certificate"

@@ -1,4 +1,4 @@
-"""Storage for the challenges of sign-ins in progress: emails, and trips to identity providers. The email codes are encrypted."""
+"""Storage for the challenges of sign-ins in progress: emails, and provider requests. The email codes are encrypted."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ from adapters.postgres.engine import records, statements
 from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.statements import ASYNC_COMMIT
 from core.accounts.model import attempt_limits, devices
-from core.authentication.flow.model import ChallengeOrigin, ConnectionTrip, EmailAttempt, EmailChallenge
+from core.authentication.flow.model import ChallengeOrigin, EmailAttempt, EmailChallenge, ProviderRequest
 from core.kernel.values import Email
 
 
@@ -45,8 +45,8 @@ EMAIL: Final = records.Record(
     email=records.Column(sql="f.challenge_email", read=Email),
     origin=records.Column(sql="f.challenge", read=_to_origin, write=_to_json),
 )
-TRIP: Final = records.Record(
-    ConnectionTrip,
+PROVIDER_REQUEST: Final = records.Record(
+    ProviderRequest,
     "f",
     **OF_CHALLENGE,
     hints="null",
@@ -84,9 +84,9 @@ LIVE_EMAIL: Final = "f.challenge_id is not null and f.challenge_expires_at > %(n
 FORGET_EMAIL: Final = f"update sign_in_flows f set {NO_CHALLENGE} where f.challenge_id is not null"
 OF_BROWSER: Final = "f.id = %(flow_id)s and f.browser_hash = %(holder_hash)s"
 OF_CLIENT: Final = "f.secret_hash = %(holder_hash)s and f.browser_hash is null"
-LIVE_TRIP: Final = """
+LIVE_PROVIDER_REQUEST: Final = """
     f.challenge ->> 'connection' = %(connection_id)s::text and f.closed_at is null and f.challenge_expires_at > %(now)s"""
-OF_STATE: Final = f"f.challenge_hash = %(state_hash)s and f.browser_hash = %(browser_hash)s and {LIVE_TRIP}"
+OF_STATE: Final = f"f.challenge_hash = %(state_hash)s and f.browser_hash = %(browser_hash)s and {LIVE_PROVIDER_REQUEST}"
 
 
 def _count_attempt_sql(condition: LiteralString) -> LiteralString:
@@ -107,13 +107,13 @@ COUNT_OF_BROWSER: Final = _count_attempt_sql(OF_BROWSER)
 COUNT_OF_CLIENT: Final = _count_attempt_sql(OF_CLIENT)
 
 
-def _values(challenge: EmailChallenge | ConnectionTrip) -> dict[str, object]:
+def _values(challenge: EmailChallenge | ProviderRequest) -> dict[str, object]:
     match challenge:
         case EmailChallenge():
             values = EMAIL.values(challenge)
-        case ConnectionTrip():
+        case ProviderRequest():
             stored = Jsonb({"connection": str(challenge.connection_id), "scopes": challenge.scopes})
-            values = {"challenge_id": None, "challenge_email": None, **TRIP.values(challenge), "challenge": stored}
+            values = {"challenge_id": None, "challenge_email": None, **PROVIDER_REQUEST.values(challenge), "challenge": stored}
     # A SAML sign-on's session belongs to an API client.
     return values if challenge.user_id is not None else values | {"session_id": None}
 
@@ -123,7 +123,7 @@ class Flows(flows.StoredFlows):
 
     __slots__ = ()
 
-    async def start(self, challenge: EmailChallenge | ConnectionTrip, state_hash: bytes | None = None) -> bool:
+    async def start(self, challenge: EmailChallenge | ProviderRequest, state_hash: bytes | None = None) -> bool:
         return await self._exists(
             START if challenge.flow.is_stored else ADD,
             **_values(challenge),
@@ -196,28 +196,30 @@ class Flows(flows.StoredFlows):
             **attempt_parameters(attempt_limits.SecretKind.EMAIL_CODE, attempt_limit, now),
         )
 
-    # Trips
+    # Provider requests
 
     # The secret alone identifies a ticket, so this statement cannot name a browser.
-    async def ticket(self, secret_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
+    async def ticket(self, secret_hash: bytes, connection_id: UUID, now: datetime) -> ProviderRequest | None:
         sql = f"""
-            select {TRIP.columns} from sign_in_flows f
-            where f.secret_hash = %(secret_hash)s and f.target in ('link', 'reauthentication') and {LIVE_TRIP}"""
-        return await self._one(TRIP.read, sql, secret_hash=secret_hash, connection_id=connection_id, now=now)
+            select {PROVIDER_REQUEST.columns} from sign_in_flows f
+            where f.secret_hash = %(secret_hash)s and f.target in ('link', 'reauthentication') and {LIVE_PROVIDER_REQUEST}"""
+        return await self._one(PROVIDER_REQUEST.read, sql, secret_hash=secret_hash, connection_id=connection_id, now=now)
 
-    async def trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
-        sql = f"select {TRIP.columns} from sign_in_flows f where {OF_STATE}"
-        return await self._one(TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now)
+    async def provider_request(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ProviderRequest | None:
+        sql = f"select {PROVIDER_REQUEST.columns} from sign_in_flows f where {OF_STATE}"
+        return await self._one(
+            PROVIDER_REQUEST.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now
+        )
 
     # A provider's response names no organization, so this statement cannot either: the state alone
     # identifies the service.
-    def take_trip(
+    def take_provider_request(
         self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
-    ) -> statements.Answer[ConnectionTrip | None]:
-        # The commit does not wait for the disk. Every result from the trip is committed later, and reaches the disk after this.
+    ) -> statements.Answer[ProviderRequest | None]:
+        # The commit does not wait for the disk. Every result from the provider request is committed later, and reaches the disk after this.
         sql = f"""
             with {ASYNC_COMMIT},
             f as (select f.* from sign_in_flows f cross join async_commit where {OF_STATE} for update of f),
             taken as (update sign_in_flows t set {NO_CHALLENGE} from f where t.id = f.id)
-            select {TRIP.columns} from f"""
-        return self._one(TRIP.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now)
+            select {PROVIDER_REQUEST.columns} from f"""
+        return self._one(PROVIDER_REQUEST.read, sql, state_hash=state_hash, browser_hash=browser_hash, connection_id=connection_id, now=now)

@@ -48,7 +48,7 @@ def begin_session_sql(*, in_browser: bool, at_service: bool) -> LiteralString:
         with begun as ({BEGIN} returning id, user_id, org_id, service_id, address, agent, created_at), {tokens}
         login as (
             insert into login_events ({COLUMNS})
-            select %(login_id)s, user_id, id, case when service_id is null then %(bounded_to)s::uuid else org_id end, service_id,
+            select %(login_id)s, user_id, id, case when service_id is null then %(restricted_to)s::uuid else org_id end, service_id,
                    %(external_client)s, %(provider)s, true, address, agent, {RISK}, created_at, %(seen_by)s, %(request_id)s,
                    %(connection_id)s, %(received)s::text[]
             from begun

@@ -74,9 +74,9 @@ class PersonalTokens(statements.Repository):
         sql = """
             with begun as (
                 insert into sessions (id, user_id, org_id, created_at, expires_at, ends_at, address, agent, personal_token, proofs,
-                                      strength, bounded_to, risk_is_high)
+                                      strength, restricted_to, risk_is_high)
                 select %(session_id)s, %(user_id)s, %(org_id)s, %(created_at)s, %(expires_at)s, %(expires_at)s, %(address)s, %(agent)s,
-                       true, s.proofs, s.strength, s.bounded_to, coalesce(s.risk_is_high, false)
+                       true, s.proofs, s.strength, s.restricted_to, coalesce(s.risk_is_high, false)
                 from (select) as token left join sessions s on s.id = %(of_session)s and s.user_id = %(user_id)s
                 returning id)
             insert into personal_tokens (session_id, org_id, token_hash, name, prefix, scopes, created_at, expires_at)

@@ -173,7 +173,7 @@ ROTATE_PLAIN: Final = (
 
 
 def to_introspected_session(row: statements.Row) -> sessions.IntrospectedSession:
-    id_, user_id, email, expires_at, scope, api, created_at, bounded_to = row[:INTROSPECTED_WIDTH]
+    id_, user_id, email, expires_at, scope, api, created_at, restricted_to = row[:INTROSPECTED_WIDTH]
     return sessions.IntrospectedSession(
         id=id_,
         user_id=user_id,
@@ -182,7 +182,7 @@ def to_introspected_session(row: statements.Row) -> sessions.IntrospectedSession
         openid=OpenIdGrant(openid.to_scope(scope, api)),
         api_scope=None if api is None else tuple(api[2:]),
         refresh_token_created_at=created_at,
-        facts=None if (facts := TO_FACTS(row[INTROSPECTED_WIDTH:])) is None else facts.seen_by(bounded_to),
+        facts=None if (facts := TO_FACTS(row[INTROSPECTED_WIDTH:])) is None else facts.seen_by(restricted_to),
     )
 
 
@@ -207,7 +207,7 @@ class RefreshTokens(statements.Repository):
             to_introspected_session,
             f"""
             select s.id, s.user_id, u.email, s.expires_at, s.scope, {resource_facts("s", "s.user_id")},
-                   t.created_at, s.bounded_to, f.*
+                   t.created_at, s.restricted_to, f.*
             from sessions s join users u on u.id = s.user_id join organizations o on o.id = s.org_id
             {IMPERSONATOR_JOIN}
             {SERVICE_JOIN}

@@ -39,8 +39,8 @@ SESSION_IS_LIVE: Final = f"{SESSION_NOT_ENDED} and {ACCOUNT_IS_USABLE} and {MAY_
 
 # Every request reads two strengths, and calling the enumeration takes longer.
 STRENGTHS: Final = tuple(Strength).__getitem__
-# A session with a bound gives only what its organization gives anyway, so the account's second factor is not asked for.
-ASKS_SECOND: Final = f"{HAS_SECOND_FACTOR} and s.bounded_to is null"
+# A restricted session gives only what its organization gives anyway, so the account's second factor is not asked for.
+ASKS_SECOND: Final = f"{HAS_SECOND_FACTOR} and s.restricted_to is null"
 # A sign-in at an identity provider counts as the user's own only if the provider asked them, or if the account has no password. The sign-in
 # that approved a device code may have been another person's idea.
 SIGN_IN: Final = records.Record(
@@ -81,7 +81,7 @@ def session_context(**further: records.Description) -> records.Record[callers.Se
         "email": Email,
         "impersonator_id": "s.impersonator_id",
         "is_platform_owner": IS_OWNER,
-        "bounded_to": "s.bounded_to",
+        "restricted_to": "s.restricted_to",
     }
     others = dict.fromkeys(("organization", "acts_in", "service", "uses_service", "mfa_missing", "impersonated_in", "time_zone"))
     return records.Record(callers.SessionContext, "u", **{**others, **own, "sign_in": SIGN_IN.as_field(if_any="at"), **further})

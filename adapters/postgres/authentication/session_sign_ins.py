@@ -23,11 +23,12 @@ SIGN_IN: Final = Record(callers.StoredSignIn, "s", session_id="s.id", org_id="v.
 WEAKEN: Final = f"""
     with weakened as (
         select * from unnest(
-            %(session_ids)s::uuid[], %(proofs)s::jsonb[], %(strength)s::smallint[], %(bounded_to)s::uuid[],
+            %(session_ids)s::uuid[], %(proofs)s::jsonb[], %(strength)s::smallint[], %(restricted_to)s::uuid[],
             %(authenticated_at)s::timestamptz[], %(fresh)s::boolean[]) as w (session_id, {", ".join(NAMES)})),
     passes as (update policy_passes p set valid_until = p.used_at from weakened w where p.session_id = w.session_id)
     update sessions s set {", ".join(f"{name} = w.{name}" for name in NAMES)},
-        mfa_missing = coalesce(w.strength, 1) < 2 and (s.mfa_missing or (%(asks_again)s and s.service_id is null and s.bounded_to is null))
+        mfa_missing = coalesce(w.strength, 1) < 2
+            and (s.mfa_missing or (%(asks_again)s and s.service_id is null and s.restricted_to is null))
     from weakened w where s.id = w.session_id and s.user_id = %(user_id)s"""
 
 # The users `u` of a connection, or a single user
@@ -54,7 +55,7 @@ def _end(users: LiteralString, sessions: LiteralString) -> LiteralString:
     """Return the statement that ends a connection's sign-ins in these sessions `s` for these users `u`."""
     return f"""
         with found as materialized (
-            select s.id, s.user_id, s.bounded_to is not null or s.service_id is not null as ends
+            select s.id, s.user_id, s.restricted_to is not null or s.service_id is not null as ends
             from users u join sessions s on s.user_id = u.id and s.ended_at is null
             where {users} and {sessions}),
         ended as (update sessions s set ended_at = %(now)s from found f where f.ends and s.id = f.id),
@@ -88,7 +89,7 @@ class SessionSignIns(Repository):
     async def require_mfa_again(self, user_id: UUID, session_id: UUID, *, is_proved: bool) -> None:
         sql = f"""
             update sessions s set mfa_missing = true
-            where s.user_id = %(user_id)s and s.ended_at is null and s.service_id is null and not s.mfa_missing and s.bounded_to is null
+            where s.user_id = %(user_id)s and s.ended_at is null and s.service_id is null and not s.mfa_missing and s.restricted_to is null
               and case when s.id = %(session_id)s then not %(is_proved)s and {STRENGTH} < 2 else {STRENGTH} < 3 end"""
         await self._run(sql, user_id=user_id, session_id=session_id, is_proved=is_proved)
 

@@ -15,15 +15,15 @@ from core.kernel.proofs import (
     Proof,
     Proofs,
     SessionProofs,
-    boundary_of,
     every_proof,
     in_session,
     is_fresh,
     proved_at,
+    restriction_of,
     session_strength,
 )
 
-NAMES: Final = ("proofs", "strength", "bounded_to", "authenticated_at", "fresh")
+NAMES: Final = ("proofs", "strength", "restricted_to", "authenticated_at", "fresh")
 # For a session `s`, which may be missing
 STRENGTH: Final = "coalesce(s.strength, 1)"
 # When the newest second factor was proved. Only accounts with a second factor ask.
@@ -58,7 +58,7 @@ def columns_of(proofs: SessionProofs, org_id: UUID | None = None) -> dict[str, o
     return {
         "proofs": Jsonb([to_json(proof) for proof in every_proof(proofs)]),
         "strength": session_strength(seen).value,
-        "bounded_to": boundary_of(proofs),
+        "restricted_to": restriction_of(proofs),
         "authenticated_at": proved_at(seen),
         "fresh": is_fresh(seen),
     }

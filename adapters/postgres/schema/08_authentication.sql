@@ -53,8 +53,8 @@ create table sessions (
     asked_acr                text[],
     -- The only organization in which the session is good, because it began at a connection of this
     -- organization. Null: the session has a proof of the account's own. No foreign key: deleting the
-    -- organization must not lift the bound.
-    bounded_to               uuid,
+    -- organization must not lift the restriction.
+    restricted_to            uuid,
     risk_is_high             boolean not null default false  -- of the sign-in
 );
 create index sessions_by_end on sessions (least(ended_at, expires_at));
@@ -135,7 +135,7 @@ create table sign_in_flows (
     failures              integer not null default 0,  -- at the present challenge, or at the second factor
     session_id            uuid references sessions on delete cascade,  -- the session that the flow is for, or that an API client started
     ticket_hash           bytea,  -- SHA-256 of the API client's ticket
-    -- the newest email or trip to an identity provider
+    -- the newest email or provider request
     challenge_id          uuid unique,  -- of the email
     challenge             jsonb,
     challenge_hash        bytea unique,  -- SHA-256 of the link, or of the provider's state

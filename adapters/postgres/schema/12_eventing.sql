@@ -23,7 +23,7 @@ create table audit_log (
     action           text not null,
     target_type      text not null,
     target_id        text not null,
-    actor_id         uuid,  -- null: the service itself, or a visitor who is not signed in
+    actor_id         uuid,  -- null: the service itself, or a person who is not signed in
     impersonator_id  uuid,
     address          text,
     agent            text,

@@ -126,7 +126,7 @@ class OwnProfile:
         only if it has their scopes. In a session that began at an organization's connection, the organization's provider could be
         the caller, which learns only the names.
         """
-        own = self if caller.bounded_to is None else type(self)(self.email, None, self.profile.only_names())
+        own = self if caller.restricted_to is None else type(self)(self.email, None, self.profile.only_names())
         if caller.service is None:
             return own
         profile = own.profile.without_details() if caller.sees("profile") else NO_PROFILE

@@ -184,8 +184,8 @@ class ProviderHints(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionTrip:
-    """A browser's trip to an identity provider, or the ticket for a trip. Times are UTC.
+class ProviderRequest:
+    """A browser's provider request, or the ticket for a provider request. Times are UTC.
 
     With the target TEST, the answer is only shown, to the user who began the test. With SETUP_TEST, it is shown to the reader of the link.
     """
@@ -209,7 +209,7 @@ class ConnectionTrip:
         return None if self.flow.target is FlowTarget.SAML else self.flow.service_id
 
     def to_link(self, identity: FederatedIdentity, *, known_elsewhere: bool) -> PendingIdentity:
-        """Return the identity to link in the context of this trip."""
+        """Return the identity to link in the context of this provider request."""
         return PendingIdentity(
             self.service_id, identity.provider, identity.issuer, identity.subject, identity.email, identity.tokens, known_elsewhere
         )

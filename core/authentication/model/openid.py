@@ -198,13 +198,13 @@ class UserFacts:
     further: FurtherFacts = NO_FURTHER_FACTS
     origin_org_id: UUID | None = None  # the organization that created the account
 
-    def seen_by(self, bounded_to: UUID | None) -> Self:
-        """Return the facts that an application sees in a session with this bound, if any (docs/adr/0047).
+    def seen_by(self, restricted_to: UUID | None) -> Self:
+        """Return the facts that an application sees in a session with this restriction, if any (docs/adr/0047).
 
         The organization's provider could sign in as a linked user, and agree to all scopes. So it learns only the names of an account
         that another organization, or the user, has created.
         """
-        if bounded_to in (None, self.origin_org_id):
+        if restricted_to in (None, self.origin_org_id):
             return self
         return replace(self, profile=self.profile.only_names())
 

@@ -172,9 +172,9 @@ class OpenIdSubject:
     facts: UserFacts | None
     nonce: str | None = None
 
-    def seen_by(self, bounded_to: UUID | None) -> OpenIdSubject:
-        """Return the subject with the facts that an application sees in a session with this bound, if any."""
-        return self if bounded_to is None or self.facts is None else replace(self, facts=self.facts.seen_by(bounded_to))
+    def seen_by(self, restricted_to: UUID | None) -> OpenIdSubject:
+        """Return the subject with the facts that an application sees in a session with this restriction, if any."""
+        return self if restricted_to is None or self.facts is None else replace(self, facts=self.facts.seen_by(restricted_to))
 
     @classmethod
     def narrowed(

@@ -9,7 +9,7 @@ from core.kernel import callers, uris
 from core.kernel.causes import SYSTEM
 from core.kernel.claims import FRONTEND_CLIENT_ID, Claims
 from core.kernel.errors import Invalid
-from core.kernel.proofs import acr_of, amr_of, boundary_of, proved_at
+from core.kernel.proofs import acr_of, amr_of, proved_at, restriction_of
 from core.kernel.values import new_id
 from ports import Ports
 
@@ -27,7 +27,7 @@ def issue_tokens(ports: Ports, subject: sessions.TokenSubject, refresh_token: st
     """
     service, entitlement = subject.service, subject.entitlement
     openid, proofs = (
-        subject.openid and subject.openid.seen_by(boundary_of(subject.proofs)),
+        subject.openid and subject.openid.seen_by(restriction_of(subject.proofs)),
         callers.proofs_at(subject.service, subject.proofs, now),
     )
     expires_at = _expires_at(ports, subject, now, openid.grant.api if openid else None)

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.federation.connections import connections, metadata, openid, routing, trips
+from core.federation.connections import connections, metadata, openid, provider_requests, routing
 from core.federation.connections.model import health, saml_responses
 from core.federation.connections.model.asserted import SubjectMissing
 from core.federation.connections.model.connections import ConnectionProblem
@@ -24,7 +24,7 @@ from core.federation.connections.model.openid import (
     OpenIdProviderMetadata,
     OpenIdProviderUnreachable,
 )
-from core.federation.connections.model.saml import ProviderVisit
+from core.federation.connections.model.saml import ProviderRedirect
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.metadata import charge_fetch_of
 from core.federation.saml.model import configuration
@@ -84,7 +84,7 @@ async def _check_settings(
             return [*await check_saml(ports, caller.acts_in.id, details, settings), *_check_name_id(settings)]
 
 
-async def begin_test(ports: Ports, caller: callers.Member, slug: str, way_back: str, device_cookie: str, base_url: str) -> ProviderVisit:
+async def begin_test(ports: Ports, caller: callers.Member, slug: str, way_back: str, device_cookie: str, base_url: str) -> ProviderRedirect:
     """Return the place at the identity provider at which an admin tests a connection, in any state. `way_back` is the path of its page.
 
     Raises: OrganizationConnectionNotFound, ConnectionIncomplete, Limited, OpenIdAnswerRefused, OpenIdProviderUnreachable.
@@ -92,7 +92,7 @@ async def begin_test(ports: Ports, caller: callers.Member, slug: str, way_back: 
     details = await connections.find(ports, caller, slug)
     details.require_complete()
     await charge_fetch_of(ports, caller.acts_in.id)
-    return await trips.begin_test(ports, caller, details.connection, way_back, device_cookie, base_url)
+    return await provider_requests.begin_test(ports, caller, details.connection, way_back, device_cookie, base_url)
 
 
 # OpenID Connect

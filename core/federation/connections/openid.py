@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from core.authentication.flow.model import ConnectionTrip, FlowTarget, ProviderHints
+from core.authentication.flow.model import FlowTarget, ProviderHints, ProviderRequest
 from core.federation.connections.model import asserted, connections, openid
 from core.federation.connections.model.answers import names_received
 from core.federation.connections.model.logins import ProviderSession
@@ -55,7 +55,7 @@ def to_client(
 def make_request(
     connection: connections.OrganizationConnection,
     settings: OidcSettings,
-    trip: ConnectionTrip,
+    provider_request: ProviderRequest,
     *,
     state: str,
     device_cookie: str,
@@ -68,9 +68,9 @@ def make_request(
         nonce=sign_in.derive_secret("nonce", state, device_cookie),
         code_verifier=sign_in.derive_secret("verifier", state, device_cookie),
         scopes=settings.scopes,
-        fresh_since=trip.begun_at if trip.flow.wants_fresh else None,
-        accepts_silent=trip.flow.target is FlowTarget.REAUTHENTICATION,
-        hints=_hints(connection.preset, trip.hints),
+        fresh_since=provider_request.begun_at if provider_request.flow.wants_fresh else None,
+        accepts_silent=provider_request.flow.target is FlowTarget.REAUTHENTICATION,
+        hints=_hints(connection.preset, provider_request.hints),
     )
 
 

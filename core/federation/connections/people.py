@@ -74,7 +74,7 @@ class ConnectionAnswer:
 
 
 def _use_assertion(tx: Transaction, person: AssertedPerson) -> Awaitable[bool] | None:
-    """Use up the assertion. The hash stays only with what the sign-in stores: after a refusal, the trip is over."""
+    """Use up the assertion. The hash stays only with what the sign-in stores: after a refusal, the provider request has ended."""
     if person.assertion is None:
         return None
     return tx.connections.use_message(person.org_id, person.connection_id, person.assertion.hash, person.assertion.kept_until)

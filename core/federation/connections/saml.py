@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from core.authentication.flow.model import ConnectionTrip
+from core.authentication.flow.model import ProviderRequest
 from core.federation.connections import metadata
 from core.federation.connections.access import load_details
 from core.federation.connections.model import asserted, connections, saml, saml_responses
@@ -52,15 +52,15 @@ async def own_metadata(ports: Ports, connection_id: UUID, base_url: str) -> byte
 
 
 async def start(
-    ports: Ports, details: ConnectionDetails, settings: SamlSettings, trip: ConnectionTrip, request_id: str, base_url: str
-) -> saml.ProviderVisit:
+    ports: Ports, details: ConnectionDetails, settings: SamlSettings, provider_request: ProviderRequest, request_id: str, base_url: str
+) -> saml.ProviderRedirect:
     """Return the place at the identity provider to which the browser takes our request."""
     request = saml.SamlSignInRequest(
         id=request_id,
         destination=settings.sso_url,
         binding=settings.sso_binding,
-        force_authn=trip.flow.wants_fresh,
-        issued_at=trip.begun_at,
+        force_authn=provider_request.flow.wants_fresh,
+        issued_at=provider_request.begun_at,
     )
     return await ports.saml_providers.sign_in_request(own_service_provider(details, settings, base_url), request)
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from core.accounts import session_proofs
 from core.accounts.own_account import lock_own_account
 from core.authentication import events
-from core.authentication.flow.model import ConnectionTrip
+from core.authentication.flow.model import ProviderRequest
 from core.authentication.model.sessions import OtherIdentity
 from core.federation.connections import logins
 from core.federation.connections.model import people
@@ -34,7 +34,7 @@ async def find_connection(ports: Ports, visitor: callers.Visitor, decision: Deci
         is_too_old = decision.max_age is not None
         connection_id = decision.connection.id if is_too_old or decision.leads_to is not None else None
     else:
-        used = () if visitor.bounded_to is None else proofs.in_session(visitor.browser.proofs)
+        used = () if visitor.restricted_to is None else proofs.in_session(visitor.browser.proofs)
         connection_id = next((proof.connection for proof in used if proof.connection is not None), None)
     if connection_id is None:
         return None
@@ -48,15 +48,17 @@ async def find_connection(ports: Ports, visitor: callers.Visitor, decision: Deci
     return connection
 
 
-async def complete(ports: Ports, visitor: callers.Person | None, trip: ConnectionTrip, person: AssertedPerson, now: datetime) -> None:
+async def complete(
+    ports: Ports, visitor: callers.Person | None, provider_request: ProviderRequest, person: AssertedPerson, now: datetime
+) -> None:
     """Store the sign-in of this person in the session that asked for it, in the browser of the session.
 
     Raises: SignedInAsAnotherUser, LinkOfAnotherBrowser, ConnectionNotActive, BlockedByDirectory, SessionEnded; OtherIdentity if
     another person signed in.
     """
-    if visitor is not None and visitor.user_id != trip.user_id:
+    if visitor is not None and visitor.user_id != provider_request.user_id:
         raise sign_in.SignedInAsAnotherUser
-    if visitor is None or visitor.session_id != trip.flow.session_id:
+    if visitor is None or visitor.session_id != provider_request.flow.session_id:
         raise sign_in.LinkOfAnotherBrowser
     async with ports.storage.transaction(by=visitor) as tx:
         await tx.connection_identities.lock_subject(person.connection_id, person.subject)
@@ -68,7 +70,9 @@ async def complete(ports: Ports, visitor: callers.Person | None, trip: Connectio
             raise OtherIdentity
         if known.is_blocked:
             raise BlockedByDirectory
-        proof = people.proof_of(person, now, is_fresh=is_new_sign_in(person.authenticated_at, trip.begun_at, now), login=new_id())
+        proof = people.proof_of(
+            person, now, is_fresh=is_new_sign_in(person.authenticated_at, provider_request.begun_at, now), login=new_id()
+        )
         assert proof.login is not None, "it was just made"
         await logins.add(ports, tx, proof.login, person, account.id, now)
         await session_proofs.renew(ports, tx, visitor.session_id, account, (proof,), now)

@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any, Final
 
-from core.authentication.flow.model import ConnectionTrip, FlowTarget
-from core.federation.connections import openid, saml, trips
+from core.authentication.flow.model import FlowTarget, ProviderRequest
+from core.federation.connections import openid, provider_requests, saml
 from core.federation.connections.model import connections
 from core.federation.connections.model.asserted import ReceivedClaims
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
-from core.federation.connections.trips import ConnectionTestResult
+from core.federation.connections.provider_requests import ConnectionTestResult
 from core.federation.saml.model import configuration, messages
 from core.kernel import callers
 from core.kernel.errors import refuse
@@ -62,10 +62,10 @@ async def find(ports: Ports, caller: callers.Member, test: OpenConnectionTest) -
     """Return the connection that the caller's open test sign-in goes through."""
     async with ports.storage.reading() as read:
         connection = await read.connections.by_slug(caller.acts_in.id, test.slug) or refuse(connections.OrganizationConnectionNotFound)
-        trip = await read.flows.trip(*_digests(test), connection.id, ports.clock.now())
+        provider_request = await read.flows.provider_request(*_digests(test), connection.id, ports.clock.now())
     if not connection.uses_test_provider:
         raise connections.ConnectionTestOver
-    _require_own(caller, trip)
+    _require_own(caller, provider_request)
     return connection
 
 
@@ -82,29 +82,29 @@ async def answer(
     Without a person, the identity provider refuses to sign in.
     """
     async with ports.storage.transaction(by=caller) as tx:
-        taken = tx.flows.take_trip(*_digests(test), connection.id, ports.clock.now())
-    trip = _require_own(caller, await taken)
+        taken = tx.flows.take_provider_request(*_digests(test), connection.id, ports.clock.now())
+    provider_request = _require_own(caller, await taken)
     key = await ports.certificates.create(caller.acts_in.slug, connection.slug, ports.clock.now(), KEY_YEARS)
     signed = _SignedAnswer(connection=connection, test=test, person=person, key=key, base_url=base_url)
     match connection.settings:
         case OidcSettings() as settings:
-            received = _assert_openid(ports, settings, trip, signed)
+            received = _assert_openid(ports, settings, provider_request, signed)
         case SamlSettings() as settings:
             received = _assert_saml(ports, caller, settings, signed)
-    return await trips.to_result(connection, trip.flow.request, received)
+    return await provider_requests.to_result(connection, provider_request.flow.request, received)
 
 
 def _digests(test: OpenConnectionTest) -> tuple[bytes, bytes]:
     return digest(test.secret), digest(test.browser or refuse(connections.ConnectionTestOver))
 
 
-def _require_own(caller: callers.Member, trip: ConnectionTrip | None) -> ConnectionTrip:
-    if trip is None or trip.flow.target is not FlowTarget.TEST or trip.user_id != caller.user_id:
+def _require_own(caller: callers.Member, provider_request: ProviderRequest | None) -> ProviderRequest:
+    if provider_request is None or provider_request.flow.target is not FlowTarget.TEST or provider_request.user_id != caller.user_id:
         raise connections.ConnectionTestOver
-    return trip
+    return provider_request
 
 
-async def _assert_openid(ports: Ports, settings: OidcSettings, trip: ConnectionTrip, signed: _SignedAnswer) -> ReceivedClaims:
+async def _assert_openid(ports: Ports, settings: OidcSettings, provider_request: ProviderRequest, signed: _SignedAnswer) -> ReceivedClaims:
     """Return the claims of an ID token that is signed with this key."""
     connection, person, base_url = signed.connection, signed.person, signed.base_url
     if person is None:
@@ -117,7 +117,7 @@ async def _assert_openid(ports: Ports, settings: OidcSettings, trip: ConnectionT
         authentication=settings.client_authentication,
     )
     cookie = signed.test.browser or refuse(connections.ConnectionTestOver)
-    request = openid.make_request(connection, settings, trip, state=signed.test.secret, device_cookie=cookie, base_url=base_url)
+    request = openid.make_request(connection, settings, provider_request, state=signed.test.secret, device_cookie=cookie, base_url=base_url)
     now = ports.clock.now()
     of_token = {
         "iss": client.issuer,

@@ -98,7 +98,7 @@ async def find_step(
     if waiting.refusal is not None:
         raise waiting.refusal
     authorization, now = waiting.authorization, ports.clock.now()
-    admission = await admissions.judge_visit(ports, path, authorization.context, visitor, external_for=authorization.external_for)
+    admission = await admissions.judge_at_application(ports, path, authorization.context, visitor, external_for=authorization.external_for)
     facts = steps.Facts(
         needs=waiting.needs,
         now=now,

@@ -53,7 +53,7 @@ async def load(ports: Ports, presented: PresentedToken) -> UserInfo:
     if person.service is not None and person.service.status is not OrganizationStatus.ACTIVE:
         raise errors.OrganizationNotActive
     grant = grant.narrow(claims.scope)  # a refresh can leave scopes out
-    facts = facts.seen_by(context.bounded_to)
+    facts = facts.seen_by(context.restricted_to)
     shown = {"sub": str(context.user_id), **(claim_rules.large_claims if is_source else claim_rules.userinfo_claims)(facts, grant)}
     client_id = FRONTEND_CLIENT_ID if claims.client_id is None else str(claims.client_id)
     jwt = ports.tokens.sign_claims(shown, client_id, now) if is_source else None

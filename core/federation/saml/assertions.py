@@ -87,7 +87,7 @@ async def authorize_assertion(
     if finished is not None and not await finished:
         raise sign_on.SignOnNotFound
     facts = await load_facts(tx, provider, account.id, now)
-    return AuthorizedUser(person, account, provider, None if facts is None else facts.seen_by(person.bounded_to))
+    return AuthorizedUser(person, account, provider, None if facts is None else facts.seen_by(person.restricted_to))
 
 
 def require_sign_on_factors(provider: configuration.SamlIdentityProvider, account: Account, used: Proofs) -> None:

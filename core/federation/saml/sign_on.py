@@ -91,7 +91,7 @@ async def _find_step(
 ) -> tuple[steps.Step, admissions.Admission]:
     """Return the next step of this user, and the verdict about their session."""
     flow, service, now = waiting.flow, waiting.provider.service, ports.clock.now()
-    admission = await admissions.judge_visit(ports, PolicyPath.SAML, service, user, api_session_id)
+    admission = await admissions.judge_at_application(ports, PolicyPath.SAML, service, user, api_session_id)
     facts = steps.Facts(
         needs=waiting.needs,
         now=now,
@@ -132,7 +132,7 @@ async def _visitor_over_api(ports: Ports, flow: Flow, caller: Caller) -> callers
         email=context.email,
         email_verified=context.email_verified_at is not None,
         session_id=browser.id,
-        bounded_to=context.bounded_to,
+        restricted_to=context.restricted_to,
         mfa_missing=context.mfa_missing,
         sign_in=context.sign_in,
         address=caller.address,
@@ -237,7 +237,7 @@ async def idp_initiated(ports: Ports, caller: callers.Person, org_slug: str, ser
     """
     saml_messages.check_relay_state(relay_state)
     now, browser = ports.clock.now(), caller.browser if isinstance(caller, callers.Visitor) else None
-    if caller.bounded_to is not None:  # before all else: an unknown organization gets the same answer
+    if caller.restricted_to is not None:  # before all else: an unknown organization gets the same answer
         async with ports.storage.reading() as read:
             access.require_reach(caller, await read.organizations.id_by_slug(org_slug))
     async with ports.storage.transaction(by=caller, in_session=False) as tx:  # `authorize_assertion` locks the session

@@ -233,7 +233,7 @@ class Rules:
             return (self.required_connections[user.domain],)
         return tuple(each for _, each in sorted(self.required_connections.items()) if each.id in user.known_at)
 
-    def restricted_to(self, rules: Collection[Rule]) -> Self:
+    def require_only(self, rules: Collection[Rule]) -> Self:
         """Return the rules, which must all be in `rules`. Raises: PolicyInvalid if `rules` lacks a rule."""
         for rule in Rule:
             if rule in self.document and rule not in rules:

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel import callers
-from core.kernel.proofs import Factor, Proofs, Strength, boundary_of, covers, is_fresh, proved_at, reachable_strength, session_strength
+from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, restriction_of, session_strength
 from core.kernel.sign_in_policy import rules
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, stands_for_second
 
@@ -138,8 +138,8 @@ def next_step(facts: Facts) -> Step:
 
 
 def _after_proofs(facts: Facts) -> Step:
-    # A session with a bound gives only what its organization gives anyway.
-    skips_second = facts.needs.keeps_trust and (facts.is_trusted or boundary_of(facts.proofs) is not None)
+    # A restricted session gives only what its organization gives anyway.
+    skips_second = facts.needs.keeps_trust and (facts.is_trusted or restriction_of(facts.proofs) is not None)
     return Step.START_SESSION if skips_second or covers(facts.proofs, facts.factors) else Step.SECOND_FACTOR
 
 

@@ -143,6 +143,6 @@ async def assets(name: str) -> Response:
 async def home() -> Response:
     """Go to the start page.
 
-    Visitors are asked to sign in first.
+    A user who is not signed in is asked to sign in first.
     """
     return kit.redirect(HOME_PATH)

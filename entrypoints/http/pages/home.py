@@ -22,7 +22,7 @@ routes = Blueprint("home", __name__)
 
 
 @routes.get(HOME_PATH)
-@kit.page_session(bounded=kit.Bounded.YES)
+@kit.page_session(restricted=kit.Restricted.YES)
 @kit.describes_page({303: "The browser is redirected to the user's start page."})
 async def show_home() -> Response:
     """Go to your start page, which is also where a sign-in without a target leads.
@@ -46,7 +46,7 @@ async def show_home() -> Response:
 
 
 @routes.get(SIGNED_IN_PATH)
-@kit.sign_in_session(bounded=kit.Bounded.YES)
+@kit.sign_in_session(restricted=kit.Restricted.YES)
 @kit.describes_page({200: "The page."})
 async def show_signed_in() -> Response:
     """Say that you are signed in again.

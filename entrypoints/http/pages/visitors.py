@@ -20,7 +20,7 @@ async def visitor() -> Visitor | None:
 async def visitor_of_account() -> Visitor | None:
     """Return the user for pages about the account: `visitor_with_mfa`, but None if an organization's connection signed them in."""
     user = await visitor_with_mfa()
-    return None if user is None or user.bounded_to is not None else user
+    return None if user is None or user.restricted_to is not None else user
 
 
 async def visitor_with_mfa() -> Visitor | None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.model import CodeAttempt, ConnectionTrip, EmailAttempt, EmailChallenge, Flow
+from core.authentication.flow.model import CodeAttempt, EmailAttempt, EmailChallenge, Flow, ProviderRequest
 from core.kernel.values import Email
 
 
@@ -26,11 +26,11 @@ class FlowsRead(Protocol):
     async def email_by_link(self, link_hash: bytes, now: datetime) -> EmailChallenge | None:
         """Return the email that has the link with this hash, until it is used or expires. Its flow may have ended."""
 
-    async def ticket(self, secret_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
-        """Return the ticket with this hash for a trip to this connection. It is not used up."""
+    async def ticket(self, secret_hash: bytes, connection_id: UUID, now: datetime) -> ProviderRequest | None:
+        """Return the ticket with this hash for a provider request at this connection. It is not used up."""
 
-    async def trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ConnectionTrip | None:
-        """Return the trip that this browser started to this connection. It goes on."""
+    async def provider_request(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> ProviderRequest | None:
+        """Return the provider request that this browser started at this connection. It goes on."""
 
 
 class Flows(FlowsRead, Protocol):
@@ -62,12 +62,12 @@ class Flows(FlowsRead, Protocol):
 
     # Challenges: only a flow's newest challenge counts
 
-    async def start(self, challenge: EmailChallenge | ConnectionTrip, state_hash: bytes | None = None) -> bool:
-        """Store an email, a trip or a ticket for a trip, and add the flow if it is not stored. A trip has a state.
+    async def start(self, challenge: EmailChallenge | ProviderRequest, state_hash: bytes | None = None) -> bool:
+        """Store an email, a provider request or a ticket for a provider request, and add the flow if it is not stored.
 
-        It replaces an earlier challenge and the flow's proofs, and attempts start again. A ticket is used up by the
-        browser that starts its trip. Return False, and change nothing, if the flow has ended, the ticket was used
-        before, or the session that the flow is for has ended.
+        A provider request has a state. The challenge replaces an earlier challenge and the flow's proofs, and attempts start again.
+        A ticket is used up by the browser that starts its provider request. Return False, and change nothing, if the flow has
+        ended, the ticket was used before, or the session that the flow is for has ended.
         """
 
     async def find_email(self, challenge_id: UUID, now: datetime) -> tuple[EmailChallenge, str | None, str | None] | None:
@@ -82,8 +82,10 @@ class Flows(FlowsRead, Protocol):
     async def redeem_email(self, challenge_id: UUID, now: datetime) -> bool:
         """Use up an email. Exactly one concurrent call returns True. Lock the account first."""
 
-    def take_trip(self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime) -> Awaitable[ConnectionTrip | None]:
-        """Forget the trip that this browser started to this connection, and return it.
+    def take_provider_request(
+        self, state_hash: bytes, browser_hash: bytes, connection_id: UUID, now: datetime
+    ) -> Awaitable[ProviderRequest | None]:
+        """Forget the provider request that this browser started at this connection, and return it.
 
         Exactly one parallel call gets it.
         """

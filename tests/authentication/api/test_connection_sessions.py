@@ -1,4 +1,4 @@
-"""Sessions that begin at an organization's connection: their bound, and how they share a browser with the account's own sign-ins."""
+"""Sessions that begin at an organization's connection: their restriction, and how they share a browser with the account's own sign-ins."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,14 +33,14 @@ async def open_session(ports: Ports, account: Account, proof: Proof, cookie: str
 
 
 async def stored(ports: Ports, pool: Pool, cookie: str) -> tuple[Proofs, UUID | None, datetime]:
-    """Return a browser session's proofs, bound and end."""
-    [(session_id, user_id, bounded_to, ends_at)] = await run_sql(
-        pool, "select id, user_id, bounded_to, ends_at from sessions where browser_hash = %s and ended_at is null", digest(cookie)
+    """Return a browser session's proofs, restriction and end."""
+    [(session_id, user_id, restricted_to, ends_at)] = await run_sql(
+        pool, "select id, user_id, restricted_to, ends_at from sessions where browser_hash = %s and ended_at is null", digest(cookie)
     )
     async with ports.storage.reading() as read:
         factors = await read.session_sign_ins.load_factors(session_id, user_id)
     assert factors is not None
-    return every_proof(factors.proofs), bounded_to, ends_at
+    return every_proof(factors.proofs), restricted_to, ends_at
 
 
 async def test_a_sign_in_at_a_connection_is_good_in_its_organization_until_its_end(ports: Ports, pool: Pool, user: Account) -> None:
@@ -71,13 +71,13 @@ async def test_an_own_sign_in_keeps_the_connection_until_the_end_of_its_session(
 ) -> None:
     began = clock.now()
     cookie = await open_session(ports, user, connection_proof(ACME, began))
-    _, bound, first_end = await stored(ports, pool, cookie)
-    assert bound == ACME
+    _, restriction, first_end = await stored(ports, pool, cookie)
+    assert restriction == ACME
     clock.advance(HOUR)
     own = first_proof("password", clock.now())
     cookie = await open_session(ports, user, own, cookie)
-    proofs, bound, end = await stored(ports, pool, cookie)
-    assert (proofs, bound) == ((connection_proof(ACME, began, until=first_end), own), None)
+    proofs, restriction, end = await stored(ports, pool, cookie)
+    assert (proofs, restriction) == ((connection_proof(ACME, began, until=first_end), own), None)
     assert end == first_end + HOUR
 
 
@@ -122,7 +122,7 @@ async def test_a_code_alone_does_not_open_the_account(api: Api, ports: Ports, po
     await write_proofs(pool, user.id, (connection_proof(ACME, ports.clock.now()),))
     answer = await api.post("/api/auth/reauthenticate", {"code": authenticator.code(1)}, token=session.access_token)
     assert answer.status == 200, "the policy of the organization can ask for it"
-    assert await run_sql(pool, "select bounded_to from sessions") == [(ACME,)]
+    assert await run_sql(pool, "select restricted_to from sessions") == [(ACME,)]
 
 
 @pytest.mark.parametrize("shown", [[], ["password"], ["code"]])
@@ -159,12 +159,12 @@ async def test_users_end_their_part_with_their_own_first_factor(api: Api, ports:
     assert (await api.post("/api/organizations/acme/leave", token=token)).status == 204
 
 
-async def test_a_second_factor_that_the_user_adds_is_not_missing_in_a_bounded_session(ports: Ports, pool: Pool, user: Account) -> None:
-    bounded, other = await sign_in(ports, user), await sign_in(ports, user)
+async def test_a_second_factor_that_the_user_adds_is_not_missing_in_a_restricted_session(ports: Ports, pool: Pool, user: Account) -> None:
+    restricted, other = await sign_in(ports, user), await sign_in(ports, user)
     await write_proofs(pool, user.id, (connection_proof(ACME, ports.clock.now()),))
-    await run_sql(pool, "update sessions set bounded_to = null where id = %s", other.session_id)
+    await run_sql(pool, "update sessions set restricted_to = null where id = %s", other.session_id)
     async with ports.storage.transaction(by=Anonymous()) as tx:
         await tx.accounts.lock(user.id)
         await tx.session_sign_ins.require_mfa_again(user.id, UUID(int=0), is_proved=True)
     missing: list[Any] = await run_sql(pool, "select id, mfa_missing from sessions")
-    assert dict(missing) == {bounded.session_id: False, other.session_id: True}
+    assert dict(missing) == {restricted.session_id: False, other.session_id: True}

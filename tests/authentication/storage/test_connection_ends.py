@@ -12,7 +12,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.federation.connections.model.connections import ConnectionIdentity
 from core.kernel.causes import SYSTEM
-from core.kernel.proofs import Method, Proof, Proofs, boundary_of, first_proof
+from core.kernel.proofs import Method, Proof, Proofs, first_proof, restriction_of
 from tests.support.builders import add_organization, run_sql
 from tests.support.connections import add_connection, add_login
 from tests.support.rows import EVE, NOW, account, add, begin, within
@@ -43,7 +43,7 @@ async def test_the_end_of_a_connection_leaves_only_what_the_account_has_proved(s
     ada, eve = await known_user(storage, org, okta.id, account()), await known_user(storage, org, okta.id, account(EVE))
     by_okta, by_entra, there = (Proof(Method.CONNECTION, NOW, connection=each.id, org=each.org_id) for each in (okta, entra, elsewhere))
     kinds = {
-        "bounded": (by_okta,),
+        "restricted": (by_okta,),
         "merged": (PASSWORD, by_okta),
         "application": (PASSWORD, by_okta),
         "another connection": (by_entra,),
@@ -57,7 +57,7 @@ async def test_the_end_of_a_connection_leaves_only_what_the_account_has_proved(s
             ids[user, kind] = new = await begin(storage, user, f"{kind} {user}", proofs=proofs)
             if kind == "application":
                 await run_sql(pool, "update sessions set service_id = %s, org_id = %s where id = %s", service, org, new.id)
-            assert await run_sql(pool, "select bounded_to from sessions where id = %s", new.id) == [(boundary_of(proofs),)]
+            assert await run_sql(pool, "select restricted_to from sessions where id = %s", new.id) == [(restriction_of(proofs),)]
             for place in (org, other_org):
                 await run_sql(
                     pool,
@@ -67,7 +67,7 @@ async def test_the_end_of_a_connection_leaves_only_what_the_account_has_proved(s
     await within(storage, lambda tx: tx.session_sign_ins.end_of_connection(org, okta.id, ada if of_one else None, NOW))
     ended = {id_ for (id_,) in await run_sql(pool, "select id from sessions where ended_at = %s", NOW)}
     concerned = (ada,) if of_one else (ada, eve)
-    assert ended == {ids[user, kind].id for user in concerned for kind in ("bounded", "application")}
+    assert ended == {ids[user, kind].id for user in concerned for kind in ("restricted", "application")}
     for (user, kind), stored in ids.items():
         [(proofs,)] = await run_sql(pool, "select proofs from sessions where id = %s", stored.id)
         passes = {org_id for (org_id,) in await run_sql(pool, "select org_id from policy_passes where session_id = %s", stored.id)}
@@ -80,7 +80,7 @@ async def test_a_connection_of_another_organization_ends_nothing(storage: Postgr
     org = await add_organization(pool, "acme")
     okta = await add_connection(storage, org)
     user = await known_user(storage, org, okta.id, account())
-    await begin(storage, user, "bounded", proofs=(Proof(Method.CONNECTION, NOW, connection=okta.id, org=org),))
+    await begin(storage, user, "restricted", proofs=(Proof(Method.CONNECTION, NOW, connection=okta.id, org=org),))
     await within(storage, lambda tx: tx.session_sign_ins.end_of_connection(uuid4(), okta.id, None, NOW))
     assert await run_sql(pool, "select 1 from sessions where ended_at is not null") == []
 
@@ -96,7 +96,7 @@ async def test_a_session_at_the_provider_ends_what_a_sign_out_here_ends(storage:
     ]
     proof = Proof(Method.CONNECTION, NOW, connection=okta.id, org=org, login=first)
     kinds: dict[str, Proofs] = {
-        "bounded": (proof,),
+        "restricted": (proof,),
         "merged": (PASSWORD, proof),
         "application": (proof,),
         "offline": (proof,),
@@ -125,6 +125,6 @@ async def test_a_session_at_the_provider_ends_what_a_sign_out_here_ends(storage:
     assert (await end("s3", None), await end("s1", eve)) == ({}, {})
     assert await end("s1", None) == {ada: 2}
     ended = {id_ for (id_,) in await run_sql(pool, "select id from sessions where ended_at = %s", NOW)}
-    assert ended == {ids["bounded"], ids["application"]}
+    assert ended == {ids["restricted"], ids["application"]}
     [(stored,)] = await run_sql(pool, "select jsonb_array_length(proofs) from sessions where id = %s", ids["merged"])
     assert stored == 1, "the own proof"

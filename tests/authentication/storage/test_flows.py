@@ -19,10 +19,10 @@ from core.authentication.flow.model import (
     FLOW_TTL,
     MAX_OPEN,
     ChallengeOrigin,
-    ConnectionTrip,
     EmailChallenge,
     Flow,
     FlowTarget,
+    ProviderRequest,
     new_flow,
 )
 from core.authentication.model.identities import PendingIdentity
@@ -237,12 +237,12 @@ async def test_expired_proofs_and_challenges_are_removed_and_their_flow_stays(st
     proved, new = await begin(storage, identity=IDENTITY), await begin(storage, Email("grace@example.com"), proofs_expire_at=NOW + 2 * TTL)
     origin = ChallengeOrigin("203.0.113.9", "agent", None)
     email = EmailChallenge(id=uuid4(), flow=page(), email=EVE, origin=origin, begun_at=NOW, expires_at=NOW + TTL)
-    trip = ConnectionTrip(flow=page(), connection_id=uuid4(), begun_at=NOW, expires_at=NOW + TTL)
-    assert [await within(storage, lambda tx, each=each: tx.flows.start(each, digest(str(each)))) for each in (email, trip)] == [True] * 2  # type: ignore[misc]
+    request = ProviderRequest(flow=page(), connection_id=uuid4(), begun_at=NOW, expires_at=NOW + TTL)
+    assert [await within(storage, lambda tx, each=each: tx.flows.start(each, digest(str(each)))) for each in (email, request)] == [True] * 2  # type: ignore[misc]
     at = NOW + TTL + SECOND
     sweeps = [await within(storage, lambda tx: tx.housekeeping.sweep(Sweep.FLOW_SECRETS, at, 2)) for _ in range(3)]
     assert sweeps == [2, 1, 0]
-    for flow in (proved, email.flow, trip.flow):
+    for flow in (proved, email.flow, request.flow):
         assert await load(storage, flow) == replace(flow, proofs=(), proofs_expire_at=None, identity=None, is_stored=True)
     sealed = (
         "select count(identity), count(challenge_code), count(challenge_email), count(challenge_hash) from sign_in_flows where id <> %s"

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from adapters.http.openid_providers import HttpOpenIdProviders
-from core.authentication.flow.model import ConnectionTrip, FlowTarget, new_flow
+from core.authentication.flow.model import FlowTarget, ProviderRequest, new_flow
 from core.federation.connections.model import platform
 from core.federation.connections.model.openid import (
     CodeRequest,
@@ -64,14 +64,14 @@ class Case:
 
     def make_request(self, scopes: Sequence[str] | None = None, fresh_since: datetime | None = None) -> CodeRequest:
         now = self.clock.now()
-        trip = ConnectionTrip(
+        provider_request = ProviderRequest(
             flow=new_flow(now, FlowTarget.PAGE, "/app", wants_fresh=fresh_since is not None),
             connection_id=self.connection.id,
             scopes=None if scopes is None else tuple(scopes),
             begun_at=fresh_since or now,
             expires_at=now,
         )
-        return platform.make_request(self.connection, trip, new_secret(), "a device cookie", BASE_URL)
+        return platform.make_request(self.connection, provider_request, new_secret(), "a device cookie", BASE_URL)
 
     def authorization_url(self, request: CodeRequest, client: ProviderClient = CLIENT) -> str:
         used = self.client(client)
@@ -80,7 +80,7 @@ class Case:
 
     def authorize(self, request: CodeRequest, client: ProviderClient = CLIENT) -> str:
         """Redirect the visitor to the provider. Return the parameters of the callback."""
-        callback = self.server.visit(self.authorization_url(request, client))
+        callback = self.server.authorize(self.authorization_url(request, client))
         address, _, query = callback.partition("?")
         assert address == request.redirect_uri == f"{BASE_URL}/auth/{self.provider}/callback"
         parameters = {name: value for name, [value] in parse_qs(query).items()}

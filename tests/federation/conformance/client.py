@@ -15,7 +15,7 @@ import jwt
 from core.federation.oauth.model.authorization import ResponseMode
 from core.kernel.values import new_secret
 from tests.federation.api.relying import AUTHORIZE, TOKEN, RelyingParty, basic
-from tests.federation.conformance.person import Person, Visit
+from tests.federation.conformance.person import Outcome, Person
 from tests.support.builders import BASE_URL, Answer
 
 CONFIGURATION, USERINFO, JWKS = "/.well-known/openid-configuration", "/auth/userinfo", "/.well-known/jwks.json"
@@ -41,7 +41,7 @@ _DESCRIPTION: Final = re.compile(r"[\x20-\x21\x23-\x5B\x5D-\x7E]*")  # RFC 6749 
 class Grant:
     """The tokens after a sign-in. `claims` are the ID token's claims."""
 
-    visit: Visit
+    outcome: Outcome
     code: str
     tokens: dict[str, Any]
     claims: dict[str, Any]
@@ -81,42 +81,42 @@ class Client:
         self.state, self.nonce = sent.get("state", ""), sent.get("nonce")
         return sent
 
-    async def open(self, **changes: str | None) -> Visit:
+    async def open(self, **changes: str | None) -> Outcome:
         return await self.person.open(f"{AUTHORIZE}?{urlencode(self.parameters(**changes))}")
 
     # The authorization endpoint's answer
 
-    def parameters_of(self, visit: Visit) -> dict[str, str]:
+    def parameters_of(self, outcome: Outcome) -> dict[str, str]:
         """Return the answer's parameters, which arrive in the requested way and name the state and the issuer."""
-        assert visit.page is None, visit.page
-        assert visit.address == self.party.redirect_uri
+        assert outcome.page is None, outcome.page
+        assert outcome.address == self.party.redirect_uri
         if self.mode is ResponseMode.FORM_POST:
-            assert (visit.method, visit.query) == ("POST", {})
-            answer = visit.form
+            assert (outcome.method, outcome.query) == ("POST", {})
+            answer = outcome.form
         else:
-            assert (visit.method, visit.form) == ("GET", None)
-            answer = visit.query
+            assert (outcome.method, outcome.form) == ("GET", None)
+            answer = outcome.query
         assert answer is not None
         assert (answer.get("state"), answer["iss"]) == (self.state, BASE_URL)
         return answer
 
-    def code_of(self, visit: Visit) -> str:
-        answer = self.parameters_of(visit)
+    def code_of(self, outcome: Outcome) -> str:
+        answer = self.parameters_of(outcome)
         assert answer.keys() == {"code", "state", "iss"}
         return answer["code"]
 
-    def error_of(self, visit: Visit) -> str:
+    def error_of(self, outcome: Outcome) -> str:
         """Return the error, after the suite's checks for errors from the authorization endpoint."""
-        answer = self.parameters_of(visit)
+        answer = self.parameters_of(outcome)
         assert answer.keys() <= ERROR_PARAMETERS
         assert _DESCRIPTION.fullmatch(answer["error_description"])
         return answer["error"]
 
     async def is_signed_out(self) -> bool:
         """Return whether a request with prompt=none gets an error that says that the user is needed."""
-        visit = await self.open(prompt="none")
-        assert visit.questions == 0
-        return "error" in self.parameters_of(visit) and self.error_of(visit) in NEEDS_USER
+        outcome = await self.open(prompt="none")
+        assert outcome.questions == 0
+        return "error" in self.parameters_of(outcome) and self.error_of(outcome) in NEEDS_USER
 
     # Tokens
 
@@ -124,10 +124,10 @@ class Client:
         """Send a request, exchange its code, check the ID token, and call the userinfo endpoint."""
         return await self.complete(await self.open(**changes))
 
-    async def complete(self, visit: Visit) -> Grant:
-        code = self.code_of(visit)
+    async def complete(self, outcome: Outcome) -> Grant:
+        code = self.code_of(outcome)
         tokens = read_tokens(await self.exchange(code))
-        grant = Grant(visit, code, tokens, await self.read_id_token(tokens))
+        grant = Grant(outcome, code, tokens, await self.read_id_token(tokens))
         assert (await self.userinfo(tokens))["sub"] == grant.claims["sub"]
         return grant
 

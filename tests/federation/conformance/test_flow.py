@@ -21,9 +21,9 @@ async def test_oidcc_server(client: Client) -> None:
 
 async def test_oidcc_response_type_missing(client: Client) -> None:
     """A request without response_type gets the error invalid_request or unsupported_response_type."""
-    visit = await client.open(response_type=None)
-    assert client.error_of(visit) in {"invalid_request", "unsupported_response_type"}
-    assert visit.questions == 0
+    outcome = await client.open(response_type=None)
+    assert client.error_of(outcome) in {"invalid_request", "unsupported_response_type"}
+    assert outcome.questions == 0
 
 
 async def test_oidcc_userinfo_get(client: Client) -> None:
@@ -56,9 +56,9 @@ async def test_oidcc_ensure_request_without_nonce_succeeds_for_code_flow(client:
 
 async def test_oidcc_ensure_registered_redirect_uri(client: Client) -> None:
     """A redirect URI that is not registered ends at our error page."""
-    visit = await client.open(redirect_uri=f"{client.party.redirect_uri}/{new_secret()}")
-    assert visit.page is not None
-    assert (visit.page.status, "redirect URI is not registered" in visit.page.text) == (400, True)
+    outcome = await client.open(redirect_uri=f"{client.party.redirect_uri}/{new_secret()}")
+    assert outcome.page is not None
+    assert (outcome.page.status, "redirect URI is not registered" in outcome.page.text) == (400, True)
 
 
 async def test_oidcc_ensure_post_request_succeeds(client: Client, browser: FakeBrowser) -> None:
@@ -78,8 +78,8 @@ async def test_oidcc_server_client_secret_post(client: Client) -> None:
 async def test_oidcc_ensure_request_with_valid_pkce_succeeds(client: Client) -> None:
     """A confidential client can use PKCE, too."""
     verifier = new_secret()
-    visit = await client.open(code_challenge=s256_challenge(verifier), code_challenge_method="S256")
-    await client.read_id_token(read_tokens(await client.exchange(client.code_of(visit), code_verifier=verifier)))
+    outcome = await client.open(code_challenge=s256_challenge(verifier), code_challenge_method="S256")
+    await client.read_id_token(read_tokens(await client.exchange(client.code_of(outcome), code_verifier=verifier)))
 
 
 async def test_oidcc_unsigned_request_object_supported_correctly_or_rejected_as_unsupported(client: Client) -> None:
@@ -89,8 +89,8 @@ async def test_oidcc_unsigned_request_object_supported_correctly_or_rejected_as_
     """
     request = client.parameters()
     outside = {name: request[name] for name in ("client_id", "redirect_uri", "response_type", "scope")}
-    visit = await client.person.open(f"{AUTHORIZE}?{urlencode({**outside, 'request': unsigned(request)})}")
-    assert client.error_of(visit) == "request_not_supported"
+    outcome = await client.person.open(f"{AUTHORIZE}?{urlencode({**outside, 'request': unsigned(request)})}")
+    assert client.error_of(outcome) == "request_not_supported"
     assert (await client.configuration())["request_parameter_supported"] is False
 
 
@@ -99,9 +99,9 @@ async def test_oidcc_ensure_request_object_with_redirect_uri(client: Client) -> 
     request = client.parameters()
     outside = {name: request[name] for name in ("client_id", "response_type", "scope")}
     sent = {**outside, "redirect_uri": f"{client.party.redirect_uri}_invalid", "request": unsigned(request)}
-    visit = await client.person.open(f"{AUTHORIZE}?{urlencode(sent)}")
-    assert visit.page is not None
-    assert (visit.page.status, "redirect URI is not registered" in visit.page.text) == (400, True)
+    outcome = await client.person.open(f"{AUTHORIZE}?{urlencode(sent)}")
+    assert outcome.page is not None
+    assert (outcome.page.status, "redirect URI is not registered" in outcome.page.text) == (400, True)
 
 
 def unsigned(claims: dict[str, str]) -> str:

@@ -9,13 +9,13 @@ from tests.support.builders import EMAIL
 
 def check_same_sign_in(first: Grant, second: Grant) -> None:
     """Check that the user answered no page the second time, and that both ID tokens have the same sign-in."""
-    assert (len(first.visit.sign_in_pages), second.visit.questions) == (1, 0)
+    assert (len(first.outcome.sign_in_pages), second.outcome.questions) == (1, 0)
     assert (second.claims["sub"], second.claims["auth_time"]) == (first.claims["sub"], first.claims["auth_time"])
 
 
 def check_later_sign_in(first: Grant, second: Grant) -> None:
     """Check that the user signed in again."""
-    assert (len(first.visit.sign_in_pages), len(second.visit.sign_in_pages)) == (1, 1)
+    assert (len(first.outcome.sign_in_pages), len(second.outcome.sign_in_pages)) == (1, 1)
     assert second.claims["sub"] == first.claims["sub"]
     assert second.claims["auth_time"] > first.claims["auth_time"]
 
@@ -23,7 +23,7 @@ def check_later_sign_in(first: Grant, second: Grant) -> None:
 async def check_ignored(client: Client, **parameters: str) -> None:
     """Check that a parameter causes no error: the user signs in as without it."""
     grant = await client.sign_in(**parameters)
-    assert (len(grant.visit.sign_in_pages), grant.visit.consent_pages) == (1, 1)
+    assert (len(grant.outcome.sign_in_pages), grant.outcome.consent_pages) == (1, 1)
 
 
 async def test_oidcc_display_page(client: Client) -> None:
@@ -45,9 +45,9 @@ async def test_oidcc_prompt_login(client: Client, clock: FakeClock) -> None:
 
 async def test_oidcc_prompt_none_not_logged_in(client: Client) -> None:
     """With prompt=none and no session, the application gets an error and its 128-character state, and the user sees no page."""
-    visit = await client.open(prompt="none", state="s" * 128)
-    assert client.error_of(visit) in NEEDS_USER
-    assert visit.questions == 0
+    outcome = await client.open(prompt="none", state="s" * 128)
+    assert client.error_of(outcome) in NEEDS_USER
+    assert outcome.questions == 0
 
 
 async def test_oidcc_prompt_none_logged_in(client: Client, clock: FakeClock) -> None:
@@ -88,7 +88,7 @@ async def test_oidcc_id_token_hint(client: Client, clock: FakeClock) -> None:
 async def test_oidcc_login_hint(client: Client) -> None:
     """login_hint causes no error. The hinted address is filled in on the sign-in page."""
     grant = await client.sign_in(login_hint=EMAIL)
-    [page] = grant.visit.sign_in_pages
+    [page] = grant.outcome.sign_in_pages
     assert f'value="{EMAIL}"' in page
     client.person.browser.cookies.clear()
     await client.sign_in(login_hint="buffy@gatehouse.test")

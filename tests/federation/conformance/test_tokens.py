@@ -36,7 +36,7 @@ async def test_oidcc_refresh_token(client: Client, second_client: Client, clock:
     for each in (client, second_client):
         each.scope = "openid offline_access"
         grant = await each.sign_in(prompt="consent")
-        assert grant.visit.consent_pages == 1
+        assert grant.outcome.consent_pages == 1
         refresh_token = await check_refresh(each, grant, clock, scope=each.scope if each is client else None)
     stolen = await client.token_request(grant_type="refresh_token", refresh_token=refresh_token, scope=client.scope)
     assert read_token_error(stolen) == "invalid_grant"

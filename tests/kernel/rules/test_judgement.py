@@ -12,7 +12,6 @@ from core.kernel.access import (
     AccountDeleted,
     AddressNotVerified,
     ApplicationTokens,
-    Bounded,
     NotAPlatformOwner,
     NotForApplications,
     NotWhileImpersonating,
@@ -20,6 +19,7 @@ from core.kernel.access import (
     OtherUserPresent,
     OwnProofNeeded,
     Requirement,
+    Restricted,
 )
 from core.kernel.callers import (
     ConnectionSignIn,
@@ -134,7 +134,7 @@ ANY, FRESH = Requirement(), Requirement(age=SignInAge.FRESH)
 OF_PLATFORM: Final = Requirement(is_of_platform=True)
 IN_SHOP: Final = replace(OLD, service=SHOP)
 ACTED: Final = replace(ADA, impersonator_id=OTHER, sign_in=None)
-BOUNDED: Final = replace(ADA, bounded_to=ACME)
+RESTRICTED: Final = replace(ADA, restricted_to=ACME)
 CHANGE: Final = step_up_to(Strength.PHISHING_RESISTANT, None)
 THERE: Final = ConnectionSignIn(is_required=True)
 ELSEWHERE: Final = ConnectionSignIn(is_required=True, refusal=BARRED)
@@ -148,15 +148,15 @@ REQUESTS: Final[Mapping[str, tuple[Act, Any]]] = {
     "3 accepted": (Act(IN_SHOP, Requirement(applications=ApplicationTokens.ALL), is_loaded=True), True),
     "4 lasting effect": (Act(ACTED, Requirement(outlives=True)), NotWhileImpersonating),
     "4 platform": (Act(ACTED, OF_PLATFORM), NotWhileImpersonating),
-    "4 before 5": (Act(replace(ACTED, bounded_to=ACME), Requirement(outlives=True)), NotWhileImpersonating),
-    "5 own account": (Act(BOUNDED, ANY), OwnProofNeeded),
-    "5 before 6": (Act(replace(BOUNDED, email_verified=False), Requirement(is_verified=True)), OwnProofNeeded),
-    "5 organization": (Act(member_of_acme(BOUNDED), Requirement(bounded=Bounded.ITS_ORGANIZATION), is_loaded=True), True),
+    "4 before 5": (Act(replace(ACTED, restricted_to=ACME), Requirement(outlives=True)), NotWhileImpersonating),
+    "5 own account": (Act(RESTRICTED, ANY), OwnProofNeeded),
+    "5 before 6": (Act(replace(RESTRICTED, email_verified=False), Requirement(is_verified=True)), OwnProofNeeded),
+    "5 organization": (Act(member_of_acme(RESTRICTED), Requirement(restricted=Restricted.ITS_ORGANIZATION), is_loaded=True), True),
     "5 another organization": (
-        Act(member_of_acme(replace(ADA, bounded_to=OTHER)), Requirement(bounded=Bounded.ITS_ORGANIZATION)),
+        Act(member_of_acme(replace(ADA, restricted_to=OTHER)), Requirement(restricted=Restricted.ITS_ORGANIZATION)),
         OwnProofNeeded,
     ),
-    "5 open route": (Act(BOUNDED, Requirement(bounded=Bounded.YES), is_loaded=True), True),
+    "5 open route": (Act(RESTRICTED, Requirement(restricted=Restricted.YES), is_loaded=True), True),
     "6 platform": (Act(ADA, OF_PLATFORM), NotAPlatformOwner),
     "6 address": (Act(replace(ADA, email_verified=False), Requirement(is_verified=True)), AddressNotVerified),
     "not loaded": (Act(OLD, FRESH), Step.CHECK_ACCESS),
@@ -168,7 +168,7 @@ REQUESTS: Final[Mapping[str, tuple[Act, Any]]] = {
         True,
     ),
     "12 required connection": (
-        Act(member_of_acme(OLD, THERE), replace(FRESH, bounded=Bounded.ITS_ORGANIZATION), is_loaded=True),
+        Act(member_of_acme(OLD, THERE), replace(FRESH, restricted=Restricted.ITS_ORGANIZATION), is_loaded=True),
         True,
     ),
     "12 required connection, an owner's right": (Act(member_of_acme(OLD, THERE), FRESH, is_loaded=True), SignInNotRecent),

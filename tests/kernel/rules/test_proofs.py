@@ -18,7 +18,6 @@ from core.kernel.proofs import (
     Strength,
     acr_of,
     amr_of,
-    boundary_of,
     complete,
     covers,
     every_proof,
@@ -34,6 +33,7 @@ from core.kernel.proofs import (
     reachable_strength,
     renewed,
     required_strength,
+    restriction_of,
     second_of,
     seen_in,
     session_strength,
@@ -287,13 +287,13 @@ def test_the_proof_of_a_connection_counts_in_its_organization_alone(proofs: Proo
 
 @REPEATABLE
 @given(OF_SESSION)
-def test_a_session_is_bounded_until_it_has_a_first_factor_of_the_account(proofs: Proofs) -> None:
+def test_a_session_is_restricted_until_it_has_a_first_factor_of_the_account(proofs: Proofs) -> None:
     firsts = [proof for proof in proofs if not proof.is_second]
     if any(proof.method is not Method.CONNECTION for proof in firsts):
-        assert boundary_of(proofs) is None
+        assert restriction_of(proofs) is None
         assert in_session(proofs) == seen_in(proofs, None, NOW)
     else:
-        assert boundary_of(proofs) == (firsts[-1].org if firsts else None)
+        assert restriction_of(proofs) == (firsts[-1].org if firsts else None)
         assert seen_in(proofs, None, NOW) == ()
 
 

@@ -15,7 +15,7 @@ from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
 from tests.fakes.outside import FakeClock
-from tests.federation.connections.saml.visits import arrive
+from tests.federation.connections.saml.saml_case import arrive
 from tests.proof.clients.service_providers import POST, REDIRECT, RSA_SHA256, SHA256
 from tests.support.browser import FakeBrowser, hidden_fields, leads_to
 from tests.support.builders import BASE_URL, run_sql
@@ -157,7 +157,7 @@ class Connected:
 
     async def live(self) -> int:
         """Return how many sessions there are through the connection."""
-        [(count,)] = await run_sql(self.pool, "select count(*) from sessions where bounded_to is not null and ended_at is null")
+        [(count,)] = await run_sql(self.pool, "select count(*) from sessions where restricted_to is not null and ended_at is null")
         return int(count)
 
 

@@ -301,7 +301,7 @@ async def link_by_a_sign_in_at_the_connection_of_b(world: World) -> AsyncIterato
     yield LINKED if linked else outcome(answer)
 
 
-# Trips
+# Provider requests
 
 
 @gets(REFUSED)
@@ -310,17 +310,17 @@ async def answer_at_the_callback_of_another_connection(world: World) -> AsyncIte
     browser = world.browser()
     yield ""
     for begun, back in ((world.of_a, world.of_b), (world.of_b, world.of_a)):
-        yield outcome(await world.come_back(browser, world.visit(await world.leave(browser, begun), "m29"), back))
+        yield outcome(await world.come_back(browser, world.authorize(await world.leave(browser, begun), "m29"), back))
 
 
 @gets(REFUSED)
-async def code_of_a_in_a_trip_to_b(world: World) -> AsyncIterator[str]:
-    """The two trips go to the same provider, as the same client."""
+async def code_of_a_in_a_request_to_b(world: World) -> AsyncIterator[str]:
+    """The two provider requests go to the same provider, as the same client."""
     await world.link(await world.add("inject@b.example", world.b), "m30", world.of_b)
     browser = world.browser()
     yield ""
-    of_a = world.visit(await world.leave(browser, world.of_a), "m30")
-    of_b = world.visit(await world.leave(browser, world.of_b), "m30")
+    of_a = world.authorize(await world.leave(browser, world.of_a), "m30")
+    of_b = world.authorize(await world.leave(browser, world.of_b), "m30")
     yield outcome(await world.come_back(browser, {**of_b, "code": of_a["code"]}, world.of_b))
 
 
@@ -329,7 +329,7 @@ async def state_of_another_browser(world: World) -> AsyncIterator[str]:
     await world.link(await world.add("fixed@a.example", world.a), "m31")
     begun, victim = world.browser(), world.browser()
     yield ""
-    returned = world.visit(await world.leave(begun), "m31")
+    returned = world.authorize(await world.leave(begun), "m31")
     await victim.open("/app/sign-in")
     yield outcome(await world.come_back(victim, returned))
 

@@ -5,8 +5,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from core.kernel.values import digest
-from tests.federation.connections.saml.test_logout import LogoutVisits
-from tests.federation.connections.saml.visits import arrive
+from tests.federation.connections.saml.saml_case import arrive
+from tests.federation.connections.saml.test_logout import LogoutCase
 from tests.proof.hostile.asserted import PAGE, REFUSED, SESSION, Attack, adds_to, outcome
 from tests.proof.hostile.responses import begin, connect
 from tests.proof.hostile.sessions import LIVE, enter
@@ -160,7 +160,7 @@ async def single_logout_of_a_session_of_b(world: World) -> AsyncIterator[str]:
     [(user_id,)] = await run_sql(world.pool, "select id from users where email = 'saml@b.example'")
     yield ""
     for at, key, status in ((of_a, of_a.provider.certificate, 200), (of_b, of_a.provider.attacker, 400)):
-        logout = LogoutVisits(at, world.app, world.pool, browser)
+        logout = LogoutCase(at, world.app, world.pool, browser)
         for indexes in (("_s",), ()):
             answer = await logout.redirect(logout.request(*indexes), key)
             assert answer.status == status, answer.text

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from core.kernel.page_paths import REAUTHENTICATION_PATH
-from entrypoints.http.edge.access.declaration import Bounded, Credentials, access_of
+from entrypoints.http.edge.access.declaration import Credentials, Restricted, access_of
 from entrypoints.http.edge.reauthentication import OWN_PROOF
 from tests.federation.api.relying import RelyingParty, add_relying_party
 from tests.proof.access.calls import routes
@@ -39,7 +39,10 @@ def closed_pages() -> list[str]:
     return sorted(
         route.removeprefix("GET ")
         for route, access in pages
-        if route.startswith("GET /app/") and "<" not in route and access.credentials is Credentials.COOKIE and access.bounded is Bounded.NO
+        if route.startswith("GET /app/")
+        and "<" not in route
+        and access.credentials is Credentials.COOKIE
+        and access.restricted is Restricted.NO
     )
 
 
@@ -208,12 +211,12 @@ async def session_of_another_user(world: World) -> AsyncIterator[str]:
     yield ""
     initiate = f"/auth/connections/{world.of_a.id}/initiate?{urlencode({'iss': world.issuer.url})}"
     for left in (await world.leave(browser), await browser.open(initiate, follows=False)):
-        answer = await world.come_back(browser, world.visit(left, "swap", email="swap@a.example"))
+        answer = await world.come_back(browser, world.authorize(left, "swap", email="swap@a.example"))
         yield LIVE if (answer.status, await count_sessions(world.pool, victim.id)) == (200, 1) else f"{answer.status}"
 
 
 @ends("no session")
-async def test_trip_as_a_sign_in(world: World) -> AsyncIterator[str]:
+async def test_provider_request_as_a_sign_in(world: World) -> AsyncIterator[str]:
     """A's admin tests the connection, and the provider asserts a linked member."""
     await enter(world, "tested")
     browser, thief = world.browser(), world.browser()
@@ -224,7 +227,7 @@ async def test_trip_as_a_sign_in(world: World) -> AsyncIterator[str]:
     yield ""
     start = f"/app/organizations/{world.a.slug}/connections/{world.of_a.slug}/test/start"
     for back in (browser, thief):
-        returned = world.visit(await browser.open(start, follows=False), "tested")
+        returned = world.authorize(await browser.open(start, follows=False), "tested")
         answer = await world.come_back(back, returned)
         name = next((name for name in back.cookies if "session" in name), None)
         mine = back is browser

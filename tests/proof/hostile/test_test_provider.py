@@ -18,7 +18,7 @@ from core.kernel.connections import TEST_PROVIDER
 from ports import Ports
 from ports.saml import SamlDocuments
 from tests.fakes.outside import FakeClock
-from tests.federation.connections.saml import visits
+from tests.federation.connections.saml import saml_case
 from tests.proof.hostile import responses
 from tests.proof.hostile.world import World
 from tests.support.browser import FakeBrowser, form_token, leads_to
@@ -191,7 +191,7 @@ async def signed_response_in_a_real_sign_in(stage: Stage) -> object:
     await responses.begin(stage.world, stage.browser, real)
     text = base64.b64encode(documents.responses[-1]).decode()
     own = f"/auth/connections/{stage.connections['test-saml'].id}/acs"
-    return {(await visits.arrive(stage.browser, path, text)).status for path in (real.acs, own)}
+    return {(await saml_case.arrive(stage.browser, path, text)).status for path in (real.acs, own)}
 
 
 async def real_sign_in_through_it(stage: Stage) -> object:

@@ -16,7 +16,7 @@ from core.federation.connections.model.settings import ClaimMapping, OidcSetting
 from core.kernel.causes import SYSTEM
 from ports import Ports
 from tests.fakes.openid_issuers import CLIENT_ID, SECRET, FakeIssuer
-from tests.federation.connections.saml.visits import SamlVisits
+from tests.federation.connections.saml.saml_case import SamlCase
 from tests.proof.access.state import UNWATCHED
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Answer, add_account, add_member, run_sql
@@ -52,7 +52,7 @@ class World:
     b: Tenant
     of_a: OrganizationConnection
     of_b: OrganizationConnection
-    over_saml: list[SamlVisits] = field(default_factory=list)  # A's and B's, once a row needs them
+    over_saml: list[SamlCase] = field(default_factory=list)  # A's and B's, once a row needs them
 
     async def set(self, sql: str, *values: object) -> None:
         await run_sql(self.pool, sql, *values)
@@ -84,11 +84,11 @@ class World:
         path = f"/auth/connections/{(connection or self.of_a).id}/start?{urlencode(query or {'next': '/app'})}"
         return await browser.open(path, follows=False)
 
-    def visit(self, answer: Answer, subject: str, **claims: Any) -> dict[str, str]:
+    def authorize(self, answer: Answer, subject: str, **claims: Any) -> dict[str, str]:
         """Let the provider assert this person. Return what the browser brings back."""
         assert answer.status in (302, 303), (answer.status, answer.text)
         self.issuer.subject, self.issuer.claims = subject, {"email_verified": True, **claims}
-        return self.issuer.visit(answer.headers["Location"])
+        return self.issuer.authorize(answer.headers["Location"])
 
     async def come_back(self, browser: FakeBrowser, returned: dict[str, str], connection: OrganizationConnection | None = None) -> Answer:
         return await browser.open(f"/auth/connections/{(connection or self.of_a).id}/callback?{urlencode(returned)}", follows=False)
@@ -105,7 +105,7 @@ class World:
         """Sign in at the provider as this person, in this browser or in a new browser. Return the callback's answer."""
         browser = browser or self.browser()
         left = await self.leave(browser, at, **(query or {}))
-        return await self.come_back(browser, self.visit(left, subject, **claims), at)
+        return await self.come_back(browser, self.authorize(left, subject, **claims), at)
 
     # The comparison
 
@@ -147,7 +147,7 @@ class World:
         if table == "users":
             return bool(row["origin_org_id"] == a and row["password_hash"] is None)
         if table in ("sessions", "current_sessions"):
-            return a in (row.get("bounded_to"), row.get("org_id"))
+            return a in (row.get("restricted_to"), row.get("org_id"))
         if table == "sign_in_flows":
             return row["user_id"] is None
         if table == "login_events" and row["user_id"] is None:  # a failure that names no user

@@ -45,8 +45,8 @@ async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeC
 async def test_each_path_sees_the_proofs_of_its_organization_alone(world: World, clock: FakeClock, pool: Pool) -> None:
     wrong, now = list[str](), clock.now()
     states: dict[str, tuple[Proofs, str]] = {
-        "bounded here": ((connection_proof(world.org, now),), ALLOWED),
-        "bounded elsewhere": ((connection_proof(OTHER, now),), STEP_UP),
+        "restricted here": ((connection_proof(world.org, now),), ALLOWED),
+        "restricted elsewhere": ((connection_proof(OTHER, now),), STEP_UP),
         "merged": (merged(OTHER, now), ALLOWED),
     }
     for name in PATHS_OF_SESSIONS:
@@ -97,13 +97,13 @@ def _code_of(device: Any) -> str:
     return str(device["device_code"])
 
 
-async def test_a_session_of_an_application_has_the_bound_and_the_end_of_the_session_that_approved_it(
+async def test_a_session_of_an_application_has_the_restriction_and_the_end_of_the_session_that_approved_it(
     world: World, clock: FakeClock, pool: Pool
 ) -> None:
     now, end = clock.now(), clock.now() + timedelta(hours=2)
     await write_proofs(pool, world.ada.id, (connection_proof(world.org, now, until=end),))
     assert (await world.exchange(await world.code())).status == 200
-    of_application = "select bounded_to, ends_at from sessions where service_id = %s order by created_at desc limit 1"
+    of_application = "select restricted_to, ends_at from sessions where service_id = %s order by created_at desc limit 1"
     assert await run_sql(pool, of_application, world.service) == [(world.org, end)]
     await write_proofs(pool, world.ada.id, (first_proof("password", now), connection_proof(world.org, now, until=end)))
     assert (await world.exchange(await world.code())).status == 200

@@ -10,7 +10,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.applications.model.services import Service
 from core.authentication.flow.model import Flow
-from core.federation.connections import platform_trips
+from core.federation.connections import platform_requests
 from core.federation.connections.routing import KnownRoutes
 from core.kernel.connections import CODEHOST, WEBSUITE, ConnectionSlug
 from core.kernel.values import digest, new_secret
@@ -29,7 +29,7 @@ ALL = {"password": PASSWORD_FIELD, "email": EMAIL, "passkey": PASSKEY, "provider
 @pytest.fixture
 async def world(api: Api, app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> World:
     """The platform can sign users in by email and at two identity providers."""
-    monkeypatch.setattr(platform_trips, "available_providers", two_providers)
+    monkeypatch.setattr(platform_requests, "available_providers", two_providers)
     change_ports(app, policy=replace(ports.policy, email_sign_in=True))
     return await new_world(api, app, ports, pool, clock)
 
@@ -147,7 +147,7 @@ async def test_the_page_speaks_of_missing_providers_only_where_there_are_some(
     async def providers(_ports: Ports, _known: KnownRoutes, flow: Flow, _service: Service | None) -> list[ConnectionSlug]:
         return [] if flow.wants_fresh else silent
 
-    monkeypatch.setattr(platform_trips, "available_providers", providers)
+    monkeypatch.setattr(platform_requests, "available_providers", providers)
     page = await world.browser.open(leads_to(await world.authorize(prompt="login")))
     assert "asks you to sign in again" in main_of(page)
     assert ("isn't shown here" in main_of(page)) is bool(silent)

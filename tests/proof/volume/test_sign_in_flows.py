@@ -14,7 +14,7 @@ from adapters.postgres.maintenance.housekeeping import SWEEPS
 from adapters.postgres.repositories import Repositories
 from core.accounts.model.attempt_limits import AttemptLimit
 from core.accounts.model.devices import KnownBy
-from core.authentication.flow.model import MAX_OPEN, ChallengeOrigin, ConnectionTrip, EmailChallenge, Flow, FlowTarget, new_flow
+from core.authentication.flow.model import MAX_OPEN, ChallengeOrigin, EmailChallenge, Flow, FlowTarget, ProviderRequest, new_flow
 from core.kernel.connections import PLATFORM_CONNECTIONS, WEBSUITE
 from core.kernel.proofs import first_proof
 from core.kernel.values import digest, new_id
@@ -44,7 +44,7 @@ INSERTS: Final[LiteralString] = """
            false, true, null::uuid, '[]'::jsonb, null::timestamptz,
            case mod(n, 3) when 1 then gen_random_uuid() end,
            case mod(n, 3) when 1 then '{"address": null, "agent": null}'
-                          when 2 then %(trip)s end::jsonb,
+                          when 2 then %(provider_request)s end::jsonb,
            case when mod(n, 3) > 0 then sha256(('c' || n)::bytea) end,
            case mod(n, 3) when 1 then 'person-' || n || '@example.com' end, null::uuid,
            case when mod(n, 3) > 0 then %(now)s end, case when mod(n, 3) > 0 then %(now)s + interval '10 minutes' end,
@@ -54,7 +54,7 @@ INSERTS: Final[LiteralString] = """
     select lpad(to_hex(100 + n), 32, '0')::uuid, %(browser)s, 'oauth', 'client_id=1', case n when 4 then %(name)s end, %(shop)s, %(shop)s,
            false, true, case n when 1 then %(user)s end, case n when 1 then %(proofs)s else '[]' end::jsonb,
            %(now)s + interval '10 minutes', case n when 2 then %(email_id)s end,
-           case n when 2 then '{"address": null, "agent": null}' when 3 then %(trip)s end::jsonb,
+           case n when 2 then '{"address": null, "agent": null}' when 3 then %(provider_request)s end::jsonb,
            case n when 2 then %(link)s when 3 then %(state)s end, case n when 2 then 'ada@example.com' end,
            case n when 2 then %(user)s end, %(now)s, %(now)s + interval '10 minutes', %(now)s + n * interval '1 s',
            %(now)s + interval '1 day'
@@ -62,7 +62,7 @@ INSERTS: Final[LiteralString] = """
 PARAMETERS: Final = {
     "size": SIZE,
     "now": NOW,
-    "trip": f'{{"connection": "{CONNECTION}", "scopes": null}}',
+    "provider_request": f'{{"connection": "{CONNECTION}", "scopes": null}}',
     "shop": SHOP,
     "user": USER,
     "browser": BROWSER,
@@ -96,7 +96,7 @@ def steps(here: Repositories) -> dict[str, Callable[[], Awaitable[Any]]]:
     email = EmailChallenge(
         id=new_id(), flow=own_flow(5), email=ADA, origin=ChallengeOrigin(None, None, None), begun_at=NOW, expires_at=NOW + HOUR
     )
-    trip = ConnectionTrip(flow=own_flow(5), connection_id=CONNECTION, begun_at=NOW, expires_at=NOW + HOUR)
+    provider_request = ProviderRequest(flow=own_flow(5), connection_id=CONNECTION, begun_at=NOW, expires_at=NOW + HOUR)
     return {
         "begin": partial(flows.add, begun),
         "load": partial(flows.load, UUID(int=101), BROWSER),
@@ -112,8 +112,8 @@ def steps(here: Repositories) -> dict[str, Callable[[], Awaitable[Any]]]:
         "use the email up": partial(flows.redeem_email, EMAIL_ID, NOW),
         "forget a user": partial(flows.forget_user, USER),
         "forget older emails": partial(flows.remove_older_emails, ADA, NOW + HOUR),
-        "start a trip": partial(flows.start, trip, digest("another state")),
-        "return from a trip": partial(flows.take_trip, STATE, BROWSER, CONNECTION, NOW),
+        "start a provider request": partial(flows.start, provider_request, digest("another state")),
+        "return from a provider request": partial(flows.take_provider_request, STATE, BROWSER, CONNECTION, NOW),
     }
 
 

@@ -19,7 +19,7 @@ from entrypoints.http.edge.middleware import Receive, Send
 from entrypoints.http.edge.protocol.listening import listen
 from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import Server
-from entrypoints.supervision import ParentLink, Supervisor, beat_forever
+from entrypoints.supervision import ParentLink, Supervisor, send_heartbeats
 
 fork = os.fork
 
@@ -60,7 +60,7 @@ async def work(listening: socket.socket, parent: ParentLink, *, stubborn: bool) 
         parent.ready()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(beat_forever, parent)
+        nursery.start_soon(send_heartbeats, parent)
         nursery.start_soon(await_orphanhood)
         nursery.start_soon(await_signal)
         server = Server(app=app, keep_alive=60)

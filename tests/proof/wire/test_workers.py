@@ -186,7 +186,7 @@ async def test_the_supervisor_learns_of_start_reload_and_stop(is_abstract: bool)
             assert sorted(await several.wait_for_lines("dead", 2)) == pids
 
 
-async def test_the_watchdog_gets_no_beat_while_a_worker_is_blocked() -> None:
+async def test_the_watchdog_gets_no_heartbeat_while_a_worker_is_blocked() -> None:
     with NotifySocket() as supervisor:
         async with service("--count", "2", **supervisor.variables(watchdog=2)) as several:
             pids = await several.wait_for_lines("up", 2)

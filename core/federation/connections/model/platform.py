@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import urlsplit
 
-from core.authentication.flow.model import ConnectionTrip, FlowTarget
+from core.authentication.flow.model import FlowTarget, ProviderRequest
 from core.federation.connections.model import openid
 from core.federation.connections.model.settings import ProviderAuthentication
 from core.federation.model.sign_in import derive_secret
@@ -47,18 +47,21 @@ def to_client(connection: connections.Connection, client: connections.ProviderCl
 
 
 def make_request(
-    connection: connections.Connection, trip: ConnectionTrip, state: str, device_cookie: str, base_url: str
+    connection: connections.Connection, provider_request: ProviderRequest, state: str, device_cookie: str, base_url: str
 ) -> openid.CodeRequest:
     """Return the request to the provider. It is the same before the redirect and after it."""
-    # In a flow that has been open for hours, the provider may have asked the user before the trip.
-    asks_again = trip.flow.wants_fresh or trip.flow.target is FlowTarget.REAUTHENTICATION
+    # In a flow that has been open for hours, the provider may have asked the user before this request.
+    asks_again = provider_request.flow.wants_fresh or provider_request.flow.target is FlowTarget.REAUTHENTICATION
     return openid.CodeRequest(
         redirect_uri=f"{base_url}/auth/{connection.slug}/callback",
         state=state,
         nonce=derive_secret("nonce", state, device_cookie),
         code_verifier=derive_secret("verifier", state, device_cookie),
-        scopes=(*IDENTIFYING_SCOPES[connection.protocol], *(connection.settings.scopes if trip.scopes is None else trip.scopes)),
-        fresh_since=trip.begun_at if asks_again and connection.can_reauthenticate else None,
+        scopes=(
+            *IDENTIFYING_SCOPES[connection.protocol],
+            *(connection.settings.scopes if provider_request.scopes is None else provider_request.scopes),
+        ),
+        fresh_since=provider_request.begun_at if asks_again and connection.can_reauthenticate else None,
         accepts_silent=True,  # `to_identity` checks `auth_time`, if there is one
     )
 

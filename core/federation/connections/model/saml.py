@@ -79,8 +79,8 @@ class SamlLogoutRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderVisit:
-    """The place at an identity provider to which a browser goes: with GET, or with a form."""
+class ProviderRedirect:
+    """The redirect of a browser to an identity provider: with GET, or with a form that a page posts."""
 
     url: str
     form: Mapping[str, str] | None = field(default=None, repr=False)

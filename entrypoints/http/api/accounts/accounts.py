@@ -189,7 +189,7 @@ def _to_response(user: Person, own: OwnProfile) -> ProfileResponse:
 
 
 @routes.get("/api/user")
-@person_with_profile(applications=kit.ApplicationTokens.ALL, area=Area.ACCOUNT, bounded=kit.Bounded.YES)
+@person_with_profile(applications=kit.ApplicationTokens.ALL, area=Area.ACCOUNT, restricted=kit.Restricted.YES)
 async def get_profile() -> ProfileResponse:
     """Return your profile.
 

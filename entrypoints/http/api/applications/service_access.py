@@ -234,7 +234,7 @@ def launch_url(application: users.OwnApplication) -> str | None:
 
 
 @routes.get("/api/user/applications")
-@kit.person_anywhere(area=Area.ACCOUNT, bounded=kit.Bounded.YES)
+@kit.person_anywhere(area=Area.ACCOUNT, restricted=kit.Restricted.YES)
 async def list_own_applications() -> OwnApplicationListResponse:
     """List the applications that you may use.
 

@@ -40,7 +40,7 @@ class ReauthenticationOptionsResponse(kit.ResponseModel):
 
 
 @routes.get(PATH)
-@kit.person_anywhere(kit.PROTOCOL, bounded=kit.Bounded.YES)
+@kit.person_anywhere(kit.PROTOCOL, restricted=kit.Restricted.YES)
 async def get_options() -> ReauthenticationOptionsResponse:
     """Return how you can confirm that it's you in this session.
 
@@ -98,7 +98,7 @@ def _to_response(sign_in: LastSignIn) -> ReauthenticationResponse:
 
 
 @routes.post(PATH)
-@kit.person_anywhere(kit.PROTOCOL, limit=(rate_limits.LOGIN, rate_limits.MFA_VERIFICATION), bounded=kit.Bounded.YES)
+@kit.person_anywhere(kit.PROTOCOL, limit=(rate_limits.LOGIN, rate_limits.MFA_VERIFICATION), restricted=kit.Restricted.YES)
 @kit.refuses(400)
 async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationResponse:
     """Confirm that it's you, with all your account's factors.
@@ -112,7 +112,7 @@ async def reauthenticate(data: ReauthenticationRequest) -> ReauthenticationRespo
 
 
 @routes.post(f"{PATH}/email")
-@kit.person_anywhere(kit.PROTOCOL, limit=rate_limits.EMAIL_SIGN_IN, bounded=kit.Bounded.YES)
+@kit.person_anywhere(kit.PROTOCOL, limit=rate_limits.EMAIL_SIGN_IN, restricted=kit.Restricted.YES)
 @kit.refuses(400)
 async def send_code() -> kit.Message:
     """Send a code to your verified email address, to confirm that it's you.
@@ -124,7 +124,7 @@ async def send_code() -> kit.Message:
 
 
 @routes.post(f"{PATH}/passkey/options")
-@kit.person_anywhere(kit.PROTOCOL, limit=rate_limits.LOGIN, bounded=kit.Bounded.YES)
+@kit.person_anywhere(kit.PROTOCOL, limit=rate_limits.LOGIN, restricted=kit.Restricted.YES)
 @kit.refuses(400)
 async def start_with_passkey() -> webauthn.RequestOptionsResponse:
     """Start to confirm with a passkey that it's you.
@@ -138,7 +138,7 @@ async def start_with_passkey() -> webauthn.RequestOptionsResponse:
 
 
 @routes.post(f"{PATH}/<provider>")
-@kit.person_anywhere(kit.PROTOCOL, bounded=kit.Bounded.YES)
+@kit.person_anywhere(kit.PROTOCOL, restricted=kit.Restricted.YES)
 @kit.refuses(400)
 async def start_at_provider(provider: str) -> LinkStartResponse:
     """Start a sign-in at a linked identity provider, to confirm that it's you.

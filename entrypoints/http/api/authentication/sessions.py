@@ -151,7 +151,7 @@ async def refresh(data: RefreshRequest) -> TokenPairResponse:
 
 
 @routes.post("/api/auth/logout")
-@kit.person_anywhere(kit.SIGNS_OUT, applications=kit.ApplicationTokens.ALL, bounded=kit.Bounded.YES)
+@kit.person_anywhere(kit.SIGNS_OUT, applications=kit.ApplicationTokens.ALL, restricted=kit.Restricted.YES)
 async def logout() -> kit.Message:
     """End this access token's session.
 

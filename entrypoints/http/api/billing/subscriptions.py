@@ -38,7 +38,7 @@ class OwnSubscriptionResponse(SubscriptionResponse):
 
 
 @routes.get("/api/subscription")
-@kit.person(applications=kit.ApplicationTokens.ALL, bounded=kit.Bounded.ITS_ORGANIZATION)
+@kit.person(applications=kit.ApplicationTokens.ALL, restricted=kit.Restricted.ITS_ORGANIZATION)
 @kit.refuses(400, 404)
 async def get_own() -> OwnSubscriptionResponse:
     """Get your own subscription.

@@ -102,7 +102,7 @@ async def create(data: OrganizationRequest) -> OwnOrganizationResponse:
 
 
 @routes.get("/api/organizations")
-@kit.person_anywhere(area=Area.ACCOUNT, bounded=kit.Bounded.YES)
+@kit.person_anywhere(area=Area.ACCOUNT, restricted=kit.Restricted.YES)
 async def list_own_organizations() -> list[OwnOrganizationResponse]:
     """List your organizations.
 

@@ -11,7 +11,7 @@ from typing import Unpack
 from core.kernel.rate_limits import BILLING
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.edge.access import callers
-from entrypoints.http.edge.access.declaration import Access, Bounded, Credentials
+from entrypoints.http.edge.access.declaration import Access, Credentials, Restricted
 from entrypoints.http.edge.access.effects import ACTS_ON_ME as ACTS_ON_ME
 from entrypoints.http.edge.access.effects import BY_PEOPLE as BY_PEOPLE
 from entrypoints.http.edge.access.effects import CHANGES as CHANGES
@@ -75,7 +75,7 @@ platform_page = AccessDecorator(Access("platform_page", Credentials.COOKIE), cal
 
 def _in_organization(capability: Capability) -> Changes:
     """Return the rule for sessions that began at the organization's connection. A connection's admins can make it assert the owner."""
-    return Changes(bounded=Bounded.NO if capability is Capability.ORGANIZATION_OWN else Bounded.ITS_ORGANIZATION)
+    return Changes(restricted=Restricted.NO if capability is Capability.ORGANIZATION_OWN else Restricted.ITS_ORGANIZATION)
 
 
 def member(capability: Capability, effect: EffectRow | None = None, **changes: Unpack[Changes]) -> AccessDecorator:

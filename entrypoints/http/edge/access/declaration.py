@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from core.kernel import api_scopes, roles
 from core.kernel.access import ApplicationTokens as ApplicationTokens
-from core.kernel.access import Bounded as Bounded
 from core.kernel.access import Requirement
+from core.kernel.access import Restricted as Restricted
 from core.kernel.rate_limits import Bucket
 from entrypoints.http.edge.access import effects
 
@@ -81,7 +81,7 @@ class Access:
     permission: roles.Permission | None = None  # required of an API key
     area: api_scopes.Area | None = None  # area of the required scope, for routes without a capability
     own_scope: str | None = None  # the scope of tokens that an application gets for itself
-    bounded: Bounded = Bounded.NO
+    restricted: Restricted = Restricted.NO
 
     @property
     def limits(self) -> tuple[Bucket, ...]:
@@ -143,7 +143,7 @@ def _requirement(access: Access, method: str) -> Requirement:
         changes_factors=row.changes_factors,
         ends_session=row.ends_session,
         applications=access.applications,
-        bounded=access.bounded,
+        restricted=access.restricted,
         is_of_platform=access.is_of_platform,
         is_verified=access.verified,
     )

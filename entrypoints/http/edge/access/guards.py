@@ -46,7 +46,7 @@ class Changes(TypedDict, total=False):
     inactive: bool
     applications: declaration.ApplicationTokens
     area: Area
-    bounded: declaration.Bounded
+    restricted: declaration.Restricted
 
 
 class AccessDecorator:

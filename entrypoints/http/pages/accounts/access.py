@@ -215,7 +215,7 @@ async def unlink_identity(provider: str, form: console_forms.Form) -> Response:
 
 
 @routes.get(ORGANIZATIONS)
-@kit.page_session(bounded=kit.Bounded.YES)
+@kit.page_session(restricted=kit.Restricted.YES)
 @kit.describes_page({200: "The list."}, api=["GET /api/organizations", "POST /api/organizations/<org_slug>/leave"])
 async def show_organizations() -> Response:
     """List the organizations that have you as a member.
@@ -299,7 +299,7 @@ async def leave_organization(org_slug: str) -> Response:
 
 
 @routes.get(APPLICATIONS)
-@kit.page_session(bounded=kit.Bounded.YES)
+@kit.page_session(restricted=kit.Restricted.YES)
 @kit.describes_page({200: "The list."}, api=["GET /api/user/applications"])
 async def show_applications() -> Response:
     """List the applications that you may use.

@@ -61,7 +61,7 @@ def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[
 
 
 @routes.get(ENROLL_PATH)
-@kit.sign_in_session(bounded=kit.Bounded.YES)
+@kit.sign_in_session(restricted=kit.Restricted.YES)
 @kit.describes_page({200: "The page.", 303: "Nothing is missing. Continue at `next`, or confirm first that it's you."}, optional=FIELDS)
 async def show() -> Response:
     """Ask the user to set up the factor that a sign-in policy requires.
@@ -87,7 +87,7 @@ async def show() -> Response:
 
 
 @routes.post(ENROLL_PATH)
-@kit.sign_in_session(kit.PROTOCOL, bounded=kit.Bounded.YES)
+@kit.sign_in_session(kit.PROTOCOL, restricted=kit.Restricted.YES)
 @kit.describes_page(
     {303: "Continue at `next`, or at the page if the rule has started.", 403: "Not a form of our page."}, form=["form_token"]
 )

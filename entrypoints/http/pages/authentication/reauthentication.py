@@ -20,7 +20,7 @@ from core.authentication.model import policy, sessions
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.login import EmailCodeMalformed
 from core.authentication.reauthentication import load_options
-from core.federation.connections import session_proofs, trips
+from core.federation.connections import provider_requests, session_proofs
 from core.federation.connections.model.connections import OrganizationConnection
 from core.kernel import errors, page_paths, proofs, rate_limits, sign_in_age
 from core.kernel.access import OwnProofNeeded
@@ -37,7 +37,7 @@ from entrypoints.http.edge.limits import user_confirmed
 from entrypoints.http.edge.reauthentication import EVERYWHERE, LOST_PASSKEY, OWN_FACTOR, OWN_PASSKEY, POLICY_OF, place_of
 from entrypoints.http.pages import console_forms, form_pages
 from entrypoints.http.pages.console import redirect_with_notice
-from entrypoints.http.pages.federation.connections.visits import visit_response
+from entrypoints.http.pages.federation.connections.provider_redirects import redirect_response
 from entrypoints.http.pages.form_values import FieldInvalid
 
 routes = Blueprint("reauthentication_pages", __name__)
@@ -142,7 +142,7 @@ def _way_back(target: dict[str, str]) -> str:
         return kit.safe_next(target.get("next", page_paths.ACCOUNT_PATH))
     if "age" in target and (slug := place_of(target.get("policy", "")).org_slug) not in (None, policy.NO_SLUG):
         return page_paths.ORGANIZATION_PATH.format(org_slug=slug)
-    return page_paths.ACCOUNT_PATH if kit.signed_in().bounded_to is None else page_paths.HOME_PATH
+    return page_paths.ACCOUNT_PATH if kit.signed_in().restricted_to is None else page_paths.HOME_PATH
 
 
 def _has_just_vouched(connection: OrganizationConnection) -> bool:
@@ -192,7 +192,7 @@ async def _values(target: dict[str, str], kept: sessions.KeptForm | None, *, is_
 
 
 @routes.get(REAUTHENTICATION_PATH)
-@kit.sign_in_session(bounded=kit.Bounded.YES)
+@kit.sign_in_session(restricted=kit.Restricted.YES)
 @kit.describes_page(
     {
         200: "The form, or the button that sends a kept form again.",
@@ -227,7 +227,7 @@ async def show() -> Response:
         return kit.redirect(page_paths.connection_start_path(connection.id, next=_path(target)))
     is_of_place = target.get("policy", EVERYWHERE) not in POLICY_OF.values()
     is_fresh = is_of_place or sign_in_age.is_enough(user.sign_in, sign_in_age.SignInAge.FRESH, kit.ports().policy, kit.ports().clock.now())
-    if target.get("policy") == kit.OWN_PROOF and user.bounded_to is not None:
+    if target.get("policy") == kit.OWN_PROOF and user.restricted_to is not None:
         is_fresh = False
     if decision is not None or not is_fresh:
         values = await _values(target, kept, is_emailed="emailed" in request.args, decision=decision)
@@ -265,7 +265,7 @@ def _proof(form: Mapping[str, str]) -> sessions.ReauthenticationProof:
 
 
 @routes.post(REAUTHENTICATION_PATH)
-@kit.sign_in_session(kit.PROTOCOL, limit=(rate_limits.LOGIN, rate_limits.MFA_VERIFICATION), bounded=kit.Bounded.YES)
+@kit.sign_in_session(kit.PROTOCOL, limit=(rate_limits.LOGIN, rate_limits.MFA_VERIFICATION), restricted=kit.Restricted.YES)
 @kit.describes_page(
     {**ANSWERS, 400: "A field is missing or malformed.", 401: "The password, a code or the passkey is wrong."},
     form=["form_token", "password", "credential"],
@@ -288,7 +288,7 @@ async def confirm() -> Response:
 
 
 @routes.post(f"{REAUTHENTICATION_PATH}/email")
-@kit.sign_in_session(kit.PROTOCOL, limit=rate_limits.EMAIL_SIGN_IN, bounded=kit.Bounded.YES)
+@kit.sign_in_session(kit.PROTOCOL, limit=rate_limits.EMAIL_SIGN_IN, restricted=kit.Restricted.YES)
 @kit.describes_page({**ANSWERS, 400: "The email address is not verified."}, form=["form_token"])
 async def send_code() -> Response:
     """Email a code to the user, to confirm that it's them.
@@ -305,7 +305,7 @@ async def send_code() -> Response:
 
 
 @routes.post(f"{REAUTHENTICATION_PATH}/<provider:provider>")
-@kit.sign_in_session(kit.PROTOCOL, bounded=kit.Bounded.YES)
+@kit.sign_in_session(kit.PROTOCOL, restricted=kit.Restricted.YES)
 @kit.describes_page(
     {**ANSWERS, 303: "Redirect to the start of the sign-in at the identity provider.", 400: "The identity provider is not offered."},
     form=["form_token"],
@@ -326,7 +326,7 @@ async def start_at_provider(provider: str) -> Response:
 
 
 @routes.post(f"{REAUTHENTICATION_PATH}/connection")
-@kit.sign_in_session(kit.PROTOCOL, bounded=kit.Bounded.YES)
+@kit.sign_in_session(kit.PROTOCOL, restricted=kit.Restricted.YES)
 @kit.describes_page(
     {**ANSWERS, 303: "Redirect to the identity provider of the organization.", 400: "The connection is not offered."}, form=["form_token"]
 )
@@ -342,7 +342,9 @@ async def start_at_connection() -> Response:
     if connection is None or not isinstance(user, Visitor):
         return await _refused(FieldInvalid("Choose one of these ways.", ""), target, is_emailed=False)
     try:
-        visit = await trips.begin_again(kit.ports(), user, connection, _path(target), kit.cookies.browser_id(), kit.app_context().base_url)
+        redirect = await provider_requests.begin_again(
+            kit.ports(), user, connection, _path(target), kit.cookies.browser_id(), kit.app_context().base_url
+        )
     except errors.Invalid as refusal:
         return await _refused(refusal, target, is_emailed=False)
-    return visit_response(visit)
+    return redirect_response(redirect)

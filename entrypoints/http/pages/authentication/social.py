@@ -14,8 +14,8 @@ from werkzeug.routing import BaseConverter
 
 from core.authentication.flow.model import Flow, FlowEnded, FlowTarget
 from core.authentication.model.identities import parse_provider
-from core.federation.connections import platform_trips, trips
-from core.federation.connections.model.saml import ProviderVisit
+from core.federation.connections import platform_requests, provider_requests
+from core.federation.connections.model.saml import ProviderRedirect
 from core.federation.model import sign_in
 from core.federation.oauth.model.authorization import AuthorizationRequest
 from core.kernel import connections
@@ -28,7 +28,7 @@ from entrypoints.http import kit
 from entrypoints.http.edge.limits import sign_in_failed
 from entrypoints.http.pages.authentication.sign_in import sign_in_at_provider
 from entrypoints.http.pages.federation import oauth
-from entrypoints.http.pages.federation.connections.visits import visit_response
+from entrypoints.http.pages.federation.connections.provider_redirects import redirect_response
 from entrypoints.http.pages.flow import flows
 from entrypoints.http.pages.form_pages import refused_page
 from entrypoints.http.pages.visitors import visitor
@@ -50,11 +50,11 @@ CALLBACK_PARAMETERS: Final = {
 }
 
 
-def read_return(connection_id: UUID) -> trips.ConnectionReturn:
+def read_return(connection_id: UUID) -> provider_requests.ConnectionReturn:
     """Return the browser's return from this connection, with the identity provider's answer in the query."""
     arguments, browser = request.args, kit.cookies.DEVICE.read()
     answer = sign_in.ProviderAnswer(code=arguments.get("code"), error=arguments.get("error"), issuer=arguments.get("iss"))
-    return trips.ConnectionReturn(connection_id=connection_id, browser=browser, state=arguments.get("state"), answer=answer)
+    return provider_requests.ConnectionReturn(connection_id=connection_id, browser=browser, state=arguments.get("state"), answer=answer)
 
 
 class ProviderConverter(BaseConverter):
@@ -87,23 +87,26 @@ async def start(provider: str) -> Response:
     if ticket := arguments.get("link"):
         return await _start_with_ticket(provider, browser, ticket)
     slug = parse_provider(provider)
-    begin = partial(platform_trips.begin, kit.ports(), kit.caller(), slug, browser, kit.app_context().base_url)
-    return await begin_trip(arguments, slug, browser, begin)
+    begin = partial(platform_requests.begin, kit.ports(), kit.caller(), slug, browser, kit.app_context().base_url)
+    return await begin_provider_request(arguments, slug, browser, begin)
 
 
-async def begin_trip(
-    arguments: Mapping[str, str], slug: connections.ConnectionSlug | None, browser: str, begin: Callable[[Flow], Awaitable[ProviderVisit]]
+async def begin_provider_request(
+    arguments: Mapping[str, str],
+    slug: connections.ConnectionSlug | None,
+    browser: str,
+    begin: Callable[[Flow], Awaitable[ProviderRedirect]],
 ) -> Response:
-    """Return the redirect to this provider, or to an organization's connection. `begin` starts the trip for a flow."""
+    """Return the redirect to this provider, or to an organization's connection. `begin` starts the provider request for a flow."""
     try:
         flow = await _open_start(arguments, slug, browser)
         if isinstance(flow, Response):
             return flow
-        visit = await begin(flow)
+        redirect = await begin(flow)
     except FlowEnded:  # the user went back to an earlier page
         return await flows.ended_page(arguments.get("flow"))
     kit.sign_in_goes_on(browser)
-    return visit_response(visit, 302)
+    return redirect_response(redirect, 302)
 
 
 async def _open_start(arguments: Mapping[str, str], slug: connections.ConnectionSlug | None, browser: str) -> Flow | Response:
@@ -119,15 +122,15 @@ async def _open_start(arguments: Mapping[str, str], slug: connections.Connection
     if after and user_code is None:
         return flows.page_flow(kit.safe_next(after))
     of_application, user, base_url = AuthorizationRequest.from_fields(arguments), await visitor(), kit.app_context().base_url
-    begun = await platform_trips.begin_flow(kit.ports(), kit.caller(), user, of_application, slug, user_code, digest(browser), base_url)
+    begun = await platform_requests.begin_flow(kit.ports(), kit.caller(), user, of_application, slug, user_code, digest(browser), base_url)
     return kit.redirect(of_application.path, 302) if begun is None else begun
 
 
 async def _start_with_ticket(provider: str, browser: str, ticket: str) -> Response:
     user, base_url = await visitor(), kit.app_context().base_url
     try:
-        return visit_response(
-            await platform_trips.begin_with_ticket(kit.ports(), kit.caller(), provider, browser, base_url, ticket, user), 302
+        return redirect_response(
+            await platform_requests.begin_with_ticket(kit.ports(), kit.caller(), provider, browser, base_url, ticket, user), 302
         )
     except sign_in.BrowserSignInNeeded:
         return kit.redirect(kit.to_sign_in().headers["Location"], 302)
@@ -154,9 +157,9 @@ async def callback(provider: str) -> Response:
     """
     slug = parse_provider(provider)
     try:
-        user, returned = await visitor(), read_return(platform_trips.id_of(slug))
+        user, returned = await visitor(), read_return(platform_requests.id_of(slug))
         return await to_response(
-            await platform_trips.finish(kit.ports(), kit.caller(), user, slug, returned, kit.app_context().base_url), user
+            await platform_requests.finish(kit.ports(), kit.caller(), user, slug, returned, kit.app_context().base_url), user
         )
     except FlowEnded:
         return await flows.ended_page(None)
@@ -164,26 +167,26 @@ async def callback(provider: str) -> Response:
         return kit.redirect(f"{REAUTHENTICATION_PATH}?{urlencode({'next': IDENTITIES_PATH})}")
 
 
-async def to_response(result: platform_trips.TripResult, user: Visitor | None) -> Response:
-    """Return the response to a browser after its trip to an identity provider."""
-    if isinstance(result, platform_trips.ErrorReported | trips.ConnectionTripFailed):
+async def to_response(result: platform_requests.PlatformRequestResult, user: Visitor | None) -> Response:
+    """Return the response to a browser after its provider request."""
+    if isinstance(result, platform_requests.ErrorReported | provider_requests.ProviderRequestFailed):
         sign_in_failed()
     match result:
-        case platform_trips.ErrorReported(answer, code):
+        case platform_requests.ErrorReported(answer, code):
             kit.request_record().error_code = code
             return oauth.to_application(answer, 302)
-        case platform_trips.Authenticated(flow, method):
+        case platform_requests.Authenticated(flow, method):
             flows.remember_way_back(flow, "/sign-in")
             try:
                 start = flows.provider_path(flow, method.identity.provider)
                 return await sign_in_at_provider(method, flow, user, start, method.identity.email)
             except FlowEnded:  # in another tab
                 return await flows.ended_page(str(flow.id))
-        case platform_trips.IdentityLinked():
+        case platform_requests.IdentityLinked():
             return kit.redirect(IDENTITIES_PATH, notice="account-linked")
         case sign_in.SignedInAgain(next_path):
             return kit.redirect(next_path)
-        case trips.ConnectionTripFailed(problem, flow):
+        case provider_requests.ProviderRequestFailed(problem, flow):
             if flow.target is FlowTarget.REAUTHENTICATION and isinstance(problem, Refusal):
                 return refused_page(problem, "authentication/not_confirmed.html", next_path=flow.request)
             if flow.target is FlowTarget.LINK:

@@ -51,7 +51,7 @@ class ActionUnknown(errors.Invalid):
 
 
 @routes.get(VERIFY_PATH)
-@kit.sign_in_session(limit=DEVICE, bounded=kit.Bounded.YES)
+@kit.sign_in_session(limit=DEVICE, restricted=kit.Restricted.YES)
 @kit.refuses(400)
 @kit.describes_page({200: "The form for the code that the device shows."}, optional={"user_code": "The code to fill in."})
 async def verify_page() -> Response:
@@ -66,7 +66,7 @@ async def verify_page() -> Response:
 
 
 @routes.post(VERIFY_PATH)
-@person_or_browser(kit.PROTOCOL, limit=DEVICE, bounded=kit.Bounded.YES)
+@person_or_browser(kit.PROTOCOL, limit=DEVICE, restricted=kit.Restricted.YES)
 @kit.refuses(400)
 @kit.serves_both
 @kit.describes({303: "The browser must sign in first, and is redirected to the sign-in page."})

@@ -13,7 +13,7 @@ from core.authentication.flow import flows
 from core.authentication.flow.model import Flow
 from core.authentication.model.identities import parse_provider
 from core.federation import destination
-from core.federation.connections import platform_trips
+from core.federation.connections import platform_requests
 from core.federation.oauth import requests, target
 from core.federation.oauth.model.authorization import (
     AUTHORIZE_PATH,
@@ -137,7 +137,7 @@ async def _answer(waiting: WaitingRequest, user: Visitor | None, provider: str |
     kit.sign_in_goes_on(kit.cookies.browser_id())
     by = user or kit.caller()
     if slug is not None:
-        return kit.redirect(provider_path(await platform_trips.begin_request(kit.ports(), by, user, waiting, slug, browser), slug))
+        return kit.redirect(provider_path(await platform_requests.begin_request(kit.ports(), by, user, waiting, slug, browser), slug))
     flow = await requests.begin(kit.ports(), by, user, waiting, browser)
     if step == step_path(Step.SIGN_IN) and waiting.connection is not None:
         flow = await flows.ask_for_fresh(kit.ports(), flow, wants_fresh)

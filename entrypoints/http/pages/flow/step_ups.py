@@ -42,7 +42,7 @@ class StepUp:
     @property
     def lacks_factor(self) -> bool:
         """Whether the user has to set up a factor first."""
-        return self.user.bounded_to is None and reachable_strength(self.factors) < self.decision.required
+        return self.user.restricted_to is None and reachable_strength(self.factors) < self.decision.required
 
     @property
     def sentence(self) -> str:
@@ -90,7 +90,7 @@ async def load(user: Visitor, decision: Decision) -> StepUp:
 
 def _find_decision(user: Visitor, destination: Destination | None, admission: admissions.Admission) -> Decision | None:
     of_policy = None if admission.is_allowed else admission.decision
-    if of_policy is not None and (of_policy.leads_to is not None or user.bounded_to is not None):
+    if of_policy is not None and (of_policy.leads_to is not None or user.restricted_to is not None):
         return of_policy
     of_strength = None if destination is None else _find_strength(user, destination)
     if of_policy is None or of_strength is None:

@@ -109,7 +109,7 @@ async def _confirms_there(asked: destination.Asked, user: Visitor) -> bool:
 
     It has the ways for a session that began at a connection: to sign in there again, or the second factor alone (security A-12).
     """
-    if user.bounded_to is None or asked.admission.is_allowed:
+    if user.restricted_to is None or asked.admission.is_allowed:
         return False
     enrollment = await policy_enrollment.find_enrollment(kit.ports(), user, asked.admission.place)
     return enrollment.decision.outcome is Outcome.STEP_UP

@@ -17,7 +17,7 @@ from core.setup import connection, testing
 from core.setup.connection import ProviderValues
 from entrypoints.http import kit
 from entrypoints.http.api.federation.saml.configuration import METADATA
-from entrypoints.http.pages.federation.connections.visits import visit_response
+from entrypoints.http.pages.federation.connections.provider_redirects import redirect_response
 from entrypoints.http.pages.setup import steps
 from entrypoints.http.pages.setup.opening import FOREIGN, STEPS_PATH
 
@@ -173,9 +173,9 @@ async def start_connection_test() -> Response:
 async def begin_test(part: SetupPart) -> Response:
     """Return the response that takes the browser to the identity provider, or the page with the problem that prevents the test."""
     try:
-        visit = await testing.begin(kit.ports(), kit.setup_reader(), part, kit.cookies.browser_id(), kit.app_context().base_url)
+        redirect = await testing.begin(kit.ports(), kit.setup_reader(), part, kit.cookies.browser_id(), kit.app_context().base_url)
     except (openid.OpenIdAnswerRefused, openid.OpenIdProviderUnreachable) as problem:
         return await _show(test_problem=checks.describe(problem))
     except Refusal as refusal:
         return await steps.refused_steps(refusal, part)
-    return visit_response(visit)
+    return redirect_response(redirect)

@@ -164,7 +164,7 @@ async def test_settings_are_kept_too(acme: Tenant, browser: SamlBrowser, pool: P
 # The use cases that ask for a younger sign-in than their routes, and where their pages are tested.
 LATE = {
     "accounts/email_changes.py": "the route of the page needs the same sign-in: tests/proof/access/pages/test_old_sessions.py",
-    "federation/connections/platform_trips.py": "tests/federation/api/social/links/test_link_over_api.py",
+    "federation/connections/platform_requests.py": "tests/federation/api/social/links/test_link_over_api.py",
 }
 
 

@@ -41,7 +41,7 @@ PRESET_OF: Final = {preset.name: preset for preset in PRESETS}
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class PublishedClient:
     """A sign-in by a published client, at a redirect URI from its document."""
 
     preset: str
@@ -53,15 +53,15 @@ class Visit:
         return self.redirect_uri.startswith("http:")
 
 
-VISITS: Final = (
-    Visit("claude", CLAUDE, CLAUDE["redirect_uris"][0]),
-    Visit("claude", CLAUDE_CODE, "http://localhost:58135/callback"),
-    Visit("claude", CLAUDE_CODE, "http://127.0.0.1:3118/callback"),
-    Visit("chatgpt", CHATGPT, CHATGPT["redirect_uris"][0]),
-    Visit("chatgpt", CHATGPT_CONNECTOR, CHATGPT_CONNECTOR["redirect_uris"][0]),
-    Visit("vscode", VSCODE, "http://127.0.0.1:61876/"),
-    Visit("vscode", VSCODE, "http://127.0.0.1:33418/"),
-    Visit("vscode", VSCODE, "https://vscode.dev/redirect"),
+PUBLISHED: Final = (
+    PublishedClient("claude", CLAUDE, CLAUDE["redirect_uris"][0]),
+    PublishedClient("claude", CLAUDE_CODE, "http://localhost:58135/callback"),
+    PublishedClient("claude", CLAUDE_CODE, "http://127.0.0.1:3118/callback"),
+    PublishedClient("chatgpt", CHATGPT, CHATGPT["redirect_uris"][0]),
+    PublishedClient("chatgpt", CHATGPT_CONNECTOR, CHATGPT_CONNECTOR["redirect_uris"][0]),
+    PublishedClient("vscode", VSCODE, "http://127.0.0.1:61876/"),
+    PublishedClient("vscode", VSCODE, "http://127.0.0.1:33418/"),
+    PublishedClient("vscode", VSCODE, "https://vscode.dev/redirect"),
 )
 
 
@@ -108,8 +108,8 @@ class Organization:
         answer = await self.tenant.api.call("PUT", path, policy, token=self.tenant.token("admin"))
         assert answer.status == 200, answer.text
 
-    def client(self, visit: Visit) -> ExternalParty:
-        return ExternalParty(self.tenant, self.browser, self.server, visit.document["client_id"], visit.redirect_uri)
+    def client(self, published: PublishedClient) -> ExternalParty:
+        return ExternalParty(self.tenant, self.browser, self.server, published.document["client_id"], published.redirect_uri)
 
 
 @pytest.fixture
@@ -121,50 +121,52 @@ async def organization(acme: Tenant, browser: FakeBrowser, user: Account, intern
 
 
 async def test_each_published_client_signs_a_user_in_after_one_switch(organization: Organization) -> None:
-    for visit in VISITS:
-        client, preset = organization.client(visit), PRESET_OF[visit.preset]
+    for published in PUBLISHED:
+        client, preset = organization.client(published), PRESET_OF[published.preset]
         others = [each for each in PRESETS if each != preset]
         await organization.admit(preset, hosts=[host for each in others for host in each.hosts])
         count = len(organization.server.requests)
-        assert (await client.open()).status == 403, visit
+        assert (await client.open()).status == 403, published
         assert len(organization.server.requests) == count, "nothing is fetched for a host that the policy does not admit"
         await organization.admit(preset)
         page = await client.open()
-        host = visit.document["client_id"].split("/")[2]
-        assert page.status == 200, (visit, page.text)
+        host = published.document["client_id"].split("/")[2]
+        assert page.status == 200, (published, page.text)
         for text in (
             f"Give <bdi>{host}</bdi> access?",
-            f"calls itself “<bdi>{visit.document['client_name']}</bdi>”",
-            f'You continue at <strong class="target"><bdi>{urlsplit(visit.redirect_uri).netloc}</bdi>',
+            f"calls itself “<bdi>{published.document['client_name']}</bdi>”",
+            f'You continue at <strong class="target"><bdi>{urlsplit(published.redirect_uri).netloc}</bdi>',
         ):
-            assert text in page.text, (visit, text)
-        assert ("program on this device" in page.text) == visit.is_local
+            assert text in page.text, (published, text)
+        assert ("program on this device" in page.text) == published.is_local
         assert "<img" not in page.text, "a neutral letter in place of a logo"
-        assert visit.document.get("logo_uri", "no logo") not in page.text
-        tokens = await signed_tokens(client, visit)
+        assert published.document.get("logo_uri", "no logo") not in page.text
+        tokens = await signed_tokens(client, published)
         token = claims(tokens)
-        assert (token["client_id"], token["scope"]) == (visit.document["client_id"], READ)
-        refreshed = await client.refresh(tokens, **proof(client, visit))
+        assert (token["client_id"], token["scope"]) == (published.document["client_id"], READ)
+        refreshed = await client.refresh(tokens, **proof(client, published))
         assert refreshed.status == 200, refreshed.text
         for grant in (JWT_BEARER, "client_credentials"):
-            answer = await client.post(TOKEN, grant_type=grant, assertion="a.b.c", scope=READ, **proof(client, visit))
-            assert answer.status in (400, 401), (visit, grant)
-        assert (await client.open()).status == (200 if visit.is_local else 303), "a local program is asked for each time"
-        codes = await client.post(CODE, scope=READ, resource=ORDERS, **PKCE, **proof(client, visit))
-        assert (codes.status == 200) == (visit.document is VSCODE), "any program can send the address, and the document lists no such grant"
+            answer = await client.post(TOKEN, grant_type=grant, assertion="a.b.c", scope=READ, **proof(client, published))
+            assert answer.status in (400, 401), (published, grant)
+        assert (await client.open()).status == (200 if published.is_local else 303), "a local program is asked for each time"
+        codes = await client.post(CODE, scope=READ, resource=ORDERS, **PKCE, **proof(client, published))
+        assert (codes.status == 200) == (published.document is VSCODE), (
+            "any program can send the address, and the document lists no such grant"
+        )
         assert codes.status == 200 or codes.json["error"] == "unauthorized_client"
-    stored = [address for address, *_ in await organization.client(VISITS[0]).stored()]
-    assert stored == sorted({visit.document["client_id"] for visit in VISITS})
+    stored = [address for address, *_ in await organization.client(PUBLISHED[0]).stored()]
+    assert stored == sorted({published.document["client_id"] for published in PUBLISHED})
 
 
-def proof(client: ExternalParty, visit: Visit, **changes: Any) -> dict[str, str]:
+def proof(client: ExternalParty, published: PublishedClient, **changes: Any) -> dict[str, str]:
     """Return the client's assertion in the form that ChatGPT sends, or nothing for a public client."""
-    return assertion(client, KEY, aud=f"{BASE_URL}{TOKEN}", **changes) if "jwks_uri" in visit.document else {}
+    return assertion(client, KEY, aud=f"{BASE_URL}{TOKEN}", **changes) if "jwks_uri" in published.document else {}
 
 
-async def signed_tokens(client: ExternalParty, visit: Visit) -> dict[str, Any]:
-    answer = await client.exchange(await client.code(), **proof(client, visit))
-    assert answer.status == 200, (visit, answer.text)
+async def signed_tokens(client: ExternalParty, published: PublishedClient) -> dict[str, Any]:
+    answer = await client.exchange(await client.code(), **proof(client, published))
+    assert answer.status == 200, (published, answer.text)
     tokens: dict[str, Any] = answer.json
     return tokens
 
@@ -174,12 +176,12 @@ async def test_an_assertion_names_the_token_endpoint_only_where_the_preset_allow
     organization: Organization, document: dict[str, Any]
 ) -> None:
     """A connector's document names several methods, and the client signs."""
-    visit = replace(VISITS[3], document=document, redirect_uri=document["redirect_uris"][0])
-    client, preset = organization.client(visit), PRESET_OF["chatgpt"]
+    published = replace(PUBLISHED[3], document=document, redirect_uri=document["redirect_uris"][0])
+    client, preset = organization.client(published), PRESET_OF["chatgpt"]
     await organization.admit(preset, accepts_token_endpoint_audience=False)
     assert error(await client.open(code_challenge=None, code_challenge_method=None)) == "invalid_request", "PKCE is required, too"
     code = await client.code()
     assert (await client.exchange(code)).status == 401, "it has keys, so it must sign"
-    assert error(await client.exchange(code, **proof(client, visit))) == "invalid_client"
+    assert error(await client.exchange(code, **proof(client, published))) == "invalid_client"
     await organization.admit(preset)
-    assert (await client.exchange(code, **proof(client, visit))).status == 200
+    assert (await client.exchange(code, **proof(client, published))).status == 200

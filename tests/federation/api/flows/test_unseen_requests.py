@@ -126,7 +126,7 @@ async def test_a_silent_request_in_a_frame_is_answered(relying_party: RelyingPar
     assert (signed_in["error"], signed_out["error"]) == ("consent_required", "login_required")
 
 
-async def test_a_trip_to_a_provider_does_not_begin(
+async def test_a_provider_request_does_not_begin(
     app: QuartTrio, pool: Pool, provider: FakeProvider, relying_party: RelyingParty, browser: FakeBrowser
 ) -> None:
     for query in ("next=/app/account", "", urlencode({"org": relying_party.tenant.slug, "service": relying_party.slug})):

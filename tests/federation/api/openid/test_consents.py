@@ -86,7 +86,7 @@ async def test_a_trusted_application_does_not_ask_confirmed_members(signed_in: O
 async def test_a_trusted_application_of_another_organization_asks(
     shop: OpenIdClient, user: Account, other_tenant: Tenant, pool: Pool
 ) -> None:
-    """Otherwise an organization learns who visits it."""
+    """Otherwise an organization learns who opens its pages."""
     theirs = OpenIdClient(await add_relying_party(other_tenant, shop.party.browser, "theirs"))
     await theirs.configure(is_trusted=True)
     await add_member(pool, shop.party.tenant.org, user.id, confirmed=True)

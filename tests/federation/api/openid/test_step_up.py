@@ -34,7 +34,7 @@ def is_code_page(answer: Answer) -> bool:
 async def test_an_essential_second_factor_is_asked_for(
     signed_in: OpenIdClient, user: Account, factor: Authenticator, clock: FakeClock
 ) -> None:
-    """The session had one factor. The user shows both factors again in the same visit."""
+    """The session had one factor. The user shows both factors again in the same sign-in."""
     await signed_in.agree_before(user)
     clock.advance(timedelta(seconds=1))
     assert error(await signed_in.open(claims=ESSENTIAL_MFA, prompt="none")) == "login_required"

@@ -111,7 +111,9 @@ async def test_a_state_works_only_for_its_own_provider(provider_sign_in: Provide
     await check_refused(provider_sign_in, callback.replace(f"/{provider_sign_in.name}/", f"/{other}/"), metrics)
     own_id = PLATFORM_CONNECTIONS[provider_sign_in.provider.provider][0]
     at_connection = callback.replace(f"/{provider_sign_in.name}/", f"/connections/{own_id}/")
-    assert (await provider_sign_in.browser.open(at_connection)).status == 400, "the endpoint of organizations ends no trip of the platform"
+    assert (await provider_sign_in.browser.open(at_connection)).status == 400, (
+        "the endpoint of organizations ends no provider request of the platform"
+    )
     assert (await provider_sign_in.browser.open(callback)).status == 303
 
 

@@ -21,7 +21,7 @@ from tests.accounts.email_changes import change_email
 from tests.fakes.outside import FakeClock, FakeMailTransport, FakeMetrics
 from tests.fakes.provider import CLIENT, Person
 from tests.federation.api.social.requests import CHALLENGE, REDIRECT_URI, SHOP, every_provider, verifying_providers
-from tests.federation.provider_sign_in import ProviderSignIn, flow_in, trips_of
+from tests.federation.provider_sign_in import ProviderSignIn, flow_in, provider_requests_of
 from tests.support.browser import ACCOUNT, HOME, FakeBrowser, action_of, is_step, leads_to
 from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_sql, sign_in
 from tests.support.direct import set_up
@@ -88,7 +88,7 @@ async def test_the_database_has_only_hashes_of_state_and_cookie(provider_sign_in
     assert row[1:] == (digest(state), digest(provider_sign_in.browser.cookies["gatehouse-device"]), timedelta(minutes=15), HOME)
     assert state not in row[0]
     await provider_sign_in.browser.open(callback)
-    assert await trips_of(provider_sign_in.pool) == []
+    assert await provider_requests_of(provider_sign_in.pool) == []
     assert await run_sql(provider_sign_in.pool, "select 1 from sign_in_flows where challenge is not null or closed_at is null") == []
     verifier = next(form["code_verifier"] for path, form in provider_sign_in.provider.requests if path == "/token")
     assert verifier not in (state, code, row[0])

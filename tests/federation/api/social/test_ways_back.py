@@ -26,7 +26,7 @@ def leads_back(page: Answer, path: str) -> bool:
 
 
 async def fail(provider_sign_in: ProviderSignIn, ports: Ports, case: str, flow: str) -> tuple[int, Answer]:
-    """Return the expected status, and the answer after a trip that fails."""
+    """Return the expected status, and the answer after a provider request that fails."""
     user = await add_account(ports)
     if case == "the address has an account":
         provider_sign_in.provider.person = Person(email_verified=False)
@@ -40,14 +40,14 @@ async def fail(provider_sign_in: ProviderSignIn, ports: Ports, case: str, flow: 
 
 @codehost
 @pytest.mark.parametrize("case", ["the address has an account", "the account is closed", "the answer is malformed"])
-async def test_a_failed_trip_leads_back_to_the_sign_in_page(
+async def test_a_failed_provider_request_leads_back_to_the_sign_in_page(
     provider_sign_in: ProviderSignIn, ports: Ports, acme: Tenant, shop: UUID, case: str
 ) -> None:
     sign_in = action_of(await provider_sign_in.browser.open(AUTHORIZE))
     status, page = await fail(provider_sign_in, ports, case, flow_in(sign_in))
     assert (page.status, leads_back(page, sign_in)) == (status, True), page.text
     assert action_of(await provider_sign_in.browser.open(sign_in)) == sign_in
-    assert await provider_sign_in.start(flow=flow_in(sign_in)), "another trip can start"
+    assert await provider_sign_in.start(flow=flow_in(sign_in)), "another provider request can start"
 
 
 @codehost
@@ -104,7 +104,7 @@ async def test_the_session_of_another_user_ends_only_if_they_agree(provider_sign
     start = await provider_sign_in.browser.fill(question, start=hidden_fields(question)["start"])
     assert await provider_sign_in.user_id() is None
     away = await provider_sign_in.browser.open(leads_to(start), follows=False)
-    callback = provider_sign_in.provider.visit(away.headers["Location"]).removeprefix(BASE_URL)
+    callback = provider_sign_in.provider.authorize(away.headers["Location"]).removeprefix(BASE_URL)
     assert leads_to(await provider_sign_in.come_back(callback)) == "/app/account/devices"
     assert await provider_sign_in.user_id() not in (None, grace.id)
     assert await run_sql(provider_sign_in.pool, "select count(*) from sessions where ended_at is null") == [(1,)]

@@ -68,7 +68,7 @@ class Case:
     async def authorize(self, request: CodeRequest) -> dict[str, str]:
         """Send the user to the provider. Return its answer's parameters."""
         metadata = await self.providers.discover(self.client)
-        answer = self.issuer.visit(authorization_url(self.client, metadata, request))
+        answer = self.issuer.authorize(authorization_url(self.client, metadata, request))
         assert answer["state"] == request.state
         return answer
 

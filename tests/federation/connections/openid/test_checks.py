@@ -107,7 +107,7 @@ async def test_an_admin_tests_a_connection_in_the_browser(
     async def back() -> str:
         start = await owner_browser.open(f"{page}/start")
         assert start.status == 303
-        return f"/auth/connections/{connection.id}/callback?{urlencode(issuer.visit(start.headers['Location']))}"
+        return f"/auth/connections/{connection.id}/callback?{urlencode(issuer.authorize(start.headers['Location']))}"
 
     issuer.answers[DISCOVERY] = Answer(500)
     assert (await owner_browser.submit(page, page)).status == 200

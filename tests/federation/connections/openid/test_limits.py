@@ -27,7 +27,7 @@ def edge() -> Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Visits:
+class SignIns:
     """A connection, its identity provider, and the ways there and back."""
 
     path: str
@@ -42,18 +42,18 @@ class Visits:
         return await browser.open(leads_to(to_get), follows=False)
 
     async def come_back(self, browser: FakeBrowser, way: Answer) -> Answer:
-        answer = self.issuer.visit(str(way.headers["Location"]))
+        answer = self.issuer.authorize(str(way.headers["Location"]))
         return await browser.open(f"{self.path}/callback?{urlencode(answer)}", follows=False)
 
 
 @pytest.fixture
-async def visits(app: QuartTrio, ports: Ports, pool: Pool, server: OpenIdIssuers) -> Visits:
+async def sign_ins(app: QuartTrio, ports: Ports, pool: Pool, server: OpenIdIssuers) -> SignIns:
     reach_loopback(app, ports)
     org_id = await add_organization(pool, "acme")
     await run_sql(pool, DOMAIN, org_id, "example.com")
     issuer, connection = await connect(ports, org_id, server)
     issuer.claims = {"email_verified": True}
-    return Visits(f"/auth/connections/{connection.id}", issuer)
+    return SignIns(f"/auth/connections/{connection.id}", issuer)
 
 
 async def left(app: QuartTrio) -> int:
@@ -64,40 +64,40 @@ async def left(app: QuartTrio) -> int:
     raise AssertionError("there is no limit")
 
 
-async def test_thirty_sign_ins_of_one_address_succeed_in_the_same_second(app: QuartTrio, visits: Visits) -> None:
+async def test_thirty_sign_ins_of_one_address_succeed_in_the_same_second(app: QuartTrio, sign_ins: SignIns) -> None:
     """The identity provider initiates half the sign-ins."""
     for number in range(30):
         browser = FakeBrowser(app)
-        way = await (visits.start_by_form if number % 2 else visits.start)(browser)
-        assert leads_to(await visits.come_back(browser, way)) == "/app"
+        way = await (sign_ins.start_by_form if number % 2 else sign_ins.start)(browser)
+        assert leads_to(await sign_ins.come_back(browser, way)) == "/app"
     assert await left(app) == AUTH.burst
 
 
-async def test_of_thirty_at_once_twenty_go_to_their_identity_provider_and_all_of_them_sign_in(app: QuartTrio, visits: Visits) -> None:
+async def test_of_thirty_at_once_twenty_go_to_their_identity_provider_and_all_of_them_sign_in(app: QuartTrio, sign_ins: SignIns) -> None:
     browsers = [FakeBrowser(app) for _ in range(30)]
     first = FakeBrowser(app)
-    assert leads_to(await visits.come_back(first, await visits.start(first))) == "/app"
-    ways = await run_concurrently(30, lambda number: visits.start(browsers[number]))
+    assert leads_to(await sign_ins.come_back(first, await sign_ins.start(first))) == "/app"
+    ways = await run_concurrently(30, lambda number: sign_ins.start(browsers[number]))
     begun = [number for number, way in enumerate(ways) if way.status < 400]
     assert [way.status for way in ways].count(429) == 30 - AUTH.burst == 30 - len(begun)
-    ends = await run_concurrently(len(begun), lambda number: visits.come_back(browsers[begun[number]], ways[begun[number]]))
+    ends = await run_concurrently(len(begun), lambda number: sign_ins.come_back(browsers[begun[number]], ways[begun[number]]))
     assert {leads_to(end) for end in ends} == {"/app"}
     assert await left(app) == AUTH.burst
 
 
-async def test_a_sign_in_gives_back_nothing_of_answers_that_failed(app: QuartTrio, visits: Visits) -> None:
-    """The first answer is an error from the identity provider, and the second answer ends no trip."""
+async def test_a_sign_in_gives_back_nothing_of_answers_that_failed(app: QuartTrio, sign_ins: SignIns) -> None:
+    """The first answer is an error from the identity provider, and the second answer ends no provider request."""
     browser = FakeBrowser(app)
-    visits.issuer.refuses = "access_denied"
-    assert (await visits.come_back(browser, await visits.start(browser))).status == 400
-    visits.issuer.refuses = None
-    assert (await browser.open(f"{visits.path}/callback?state=x&code=x")).status == 400
-    assert leads_to(await visits.come_back(browser, await visits.start(browser))) == "/app"
+    sign_ins.issuer.refuses = "access_denied"
+    assert (await sign_ins.come_back(browser, await sign_ins.start(browser))).status == 400
+    sign_ins.issuer.refuses = None
+    assert (await browser.open(f"{sign_ins.path}/callback?state=x&code=x")).status == 400
+    assert leads_to(await sign_ins.come_back(browser, await sign_ins.start(browser))) == "/app"
     assert await left(app) == AUTH.burst - 2
 
 
-async def test_of_thirty_answers_without_a_trip_twenty_pass(app: QuartTrio, visits: Visits) -> None:
+async def test_of_thirty_answers_without_a_provider_request_twenty_pass(app: QuartTrio, sign_ins: SignIns) -> None:
     browser = FakeBrowser(app)
     await browser.open("/app/sign-in")
-    statuses = [(await browser.open(f"{visits.path}/callback?state=x{number}&code=x")).status for number in range(30)]
+    statuses = [(await browser.open(f"{sign_ins.path}/callback?state=x{number}&code=x")).status for number in range(30)]
     assert statuses == [400] * AUTH.burst + [429] * 10

@@ -201,7 +201,7 @@ async def test_a_slow_provider_leaves_slots_for_others(server: OpenIdIssuers, ne
     assert slow.issuer.counted["/token"] == 9
 
 
-async def test_a_request_has_the_parameters_of_the_trip(case: Case, clock: FakeClock) -> None:
+async def test_a_request_has_the_parameters_of_the_provider_request(case: Case, clock: FakeClock) -> None:
     metadata = await case.providers.discover(case.client)
     request = make_request(scopes=("email", "openid"), fresh_since=clock.now(), hints={"login_hint": "ada@example.com"})
     url = authorization_url(case.client, metadata, request)

@@ -47,7 +47,7 @@ class House:
         answer = await browser.open(f"{start}/start?{urlencode({'next': '/app'})}")
         assert answer.status == 302, answer.text
         self.issuer.subject, self.issuer.claims = subject, {"email_verified": True, **claims}
-        returned = self.issuer.visit(answer.headers["Location"])
+        returned = self.issuer.authorize(answer.headers["Location"])
         assert urlsplit(answer.headers["Location"]).path.endswith("/authorize")
         return await browser.open(f"{start}/callback?{urlencode(returned)}")
 

@@ -49,7 +49,7 @@ async def sign_in_again(house: House, browser: FakeBrowser, page: Answer, **clai
     query = parse_qs(urlsplit(url).query)
     assert (query["prompt"], query["max_age"]) == (["login"], ["0"])
     house.issuer.claims = {"email_verified": True, **claims}
-    return await browser.open(f"/auth/connections/{house.connection.id}/callback?{urlencode(house.issuer.visit(url))}")
+    return await browser.open(f"/auth/connections/{house.connection.id}/callback?{urlencode(house.issuer.authorize(url))}")
 
 
 async def test_a_form_waits_for_a_sign_in_at_the_connection(house: House, browser: FakeBrowser, pool: Pool, clock: FakeClock) -> None:
@@ -61,7 +61,7 @@ async def test_a_form_waits_for_a_sign_in_at_the_connection(house: House, browse
     kept = await browser.open(leads_to(back))
     assert "Reader" not in kept.text
     assert leads_to(await browser.send(NEW_ROLE, **hidden_fields(kept))).startswith("/app/organizations/acme/roles/")
-    rows = await run_sql(pool, "select id, extract(epoch from ends_at)::bigint, bounded_to, jsonb_array_length(proofs) from sessions")
+    rows = await run_sql(pool, "select id, extract(epoch from ends_at)::bigint, restricted_to, jsonb_array_length(proofs) from sessions")
     assert rows == [(session, until, house.org, 1)], "the same session, which ends with the provider's"
     assert end.timestamp() > until
     stored = "select count(*) from connection_logins l join sessions s on s.proofs -> 0 ->> 'login' = l.id::text"
@@ -83,11 +83,11 @@ async def test_a_sign_in_of_another_person_changes_nothing(house: House, browser
 async def test_only_the_browser_of_the_session_gets_the_sign_in(house: House, browser: FakeBrowser, pool: Pool) -> None:
     page = await ask(browser)
     url = leads_to(await browser.send("/app/reauthenticate/connection", **hidden_fields(page)))
-    callback = f"/auth/connections/{house.connection.id}/callback?{urlencode(house.issuer.visit(url))}"
+    callback = f"/auth/connections/{house.connection.id}/callback?{urlencode(house.issuer.authorize(url))}"
     session = browser.cookies.pop("gatehouse-session")
     assert (await browser.open(callback)).status == 403
     browser.cookies["gatehouse-session"] = session
-    assert (await browser.open(callback)).status == 400, "the trip is over"
+    assert (await browser.open(callback)).status == 400, "the provider request is over"
 
 
 async def test_the_account_itself_needs_a_way_of_its_own(house: House, browser: FakeBrowser) -> None:
@@ -122,4 +122,4 @@ async def test_the_second_factor_is_asked_for_alone_after_the_connection(
     clock.advance(timedelta(minutes=minutes))
     page = await confirm_at_connection()
     assert ('id="code"' in page.text) is (minutes > 10)
-    assert await run_sql(pool, "select bounded_to from sessions") == [(house.org,)]
+    assert await run_sql(pool, "select restricted_to from sessions") == [(house.org,)]

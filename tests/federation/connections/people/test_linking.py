@@ -46,7 +46,7 @@ async def test_each_way_of_the_account_makes_the_link(
     start = leads_to(await browser.open(f"/auth/authorize?{urlencode(REQUEST)}", follows=False))
     away = await browser.open(start, follows=False)
     house.issuer.claims = {"email_verified": True}
-    returned = house.issuer.visit(away.headers["Location"])
+    returned = house.issuer.authorize(away.headers["Location"])
     question = await browser.open(f"/auth/connections/{house.connection.id}/callback?{urlencode(returned)}")
     page = await browser.open(leads_to(await browser.answer(question, "continue")))
     for _ in range(2):

@@ -54,7 +54,7 @@ async def leave(browser: FakeBrowser, start: str) -> str:
 async def sign_in_there(house: House, browser: FakeBrowser, url: str) -> str:
     """Sign in at the identity provider, and return the path that follows."""
     house.issuer.subject, house.issuer.claims = "4711", {"email": "ada@example.com", "email_verified": True}
-    returned = house.issuer.visit(url)
+    returned = house.issuer.authorize(url)
     return leads_to(await browser.open(f"/auth/connections/{house.connection.id}/callback?{urlencode(returned)}"))
 
 

@@ -43,7 +43,7 @@ async def test_a_new_person_gets_an_account_that_the_organization_created(house:
     [row] = await run_sql(pool, "select origin, origin_org_id, email, email_verified_at is not null, name, password_hash from users")
     assert row == ("connection", house.org, ADA, True, "Ada Lovelace", None)
     assert await run_sql(pool, "select role, confirmed_at is not null from memberships where org_id = %s", house.org) == [("member", True)]
-    assert await run_sql(pool, "select bounded_to, proofs -> 0 ->> 'method' from sessions") == [(house.org, "connection")]
+    assert await run_sql(pool, "select restricted_to, proofs -> 0 ->> 'method' from sessions") == [(house.org, "connection")]
     events = {name for (name,) in await run_sql(pool, "select action from audit_log where org_id = %s", house.org)}
     assert {"user.joined", "connection.person.linked", "user.login.success"} <= events
     assert await run_sql(pool, "select kind from mails") == [], "no welcome, because no password is needed"
@@ -165,7 +165,7 @@ async def test_an_account_with_the_address_is_linked_only_if_the_organization_co
     if outcome == LINKED:
         assert leads_to(answer) == "/app"
         assert await house.known() == [("4711", ADA)]
-        assert await run_sql(pool, "select user_id, bounded_to from sessions") == [(user.id, house.org)]
+        assert await run_sql(pool, "select user_id, restricted_to from sessions") == [(user.id, house.org)]
     elif outcome == QUESTION:
         assert answer.status == 200
         assert ("Acme" in answer.text, ADA in answer.text) == (True, True)
@@ -206,8 +206,8 @@ async def test_an_own_sign_in_with_all_factors_makes_the_link(house: House, pool
     assert leads_to(await browser.show_code(app.code())) == "/app"
     assert "Your account is linked." in (await browser.open("/app/account")).text
     assert await house.known() == [("4711", ADA)]
-    [(bound, proofs)] = await run_sql(pool, "select bounded_to, proofs from sessions")
-    assert (bound, [proof["method"] for proof in proofs]) == (None, ["connection", "password", "totp"])
+    [(restriction, proofs)] = await run_sql(pool, "select restricted_to, proofs from sessions")
+    assert (restriction, [proof["method"] for proof in proofs]) == (None, ["connection", "password", "totp"])
     assert await run_sql(pool, "select confirmed_at is not null from memberships") == [(True,)]
     assert ("connection_linked", ADA) in await run_sql(pool, "select kind, address from mails")
     [(login, provider_session)] = await run_sql(pool, "select id::text, provider_session from connection_logins")
@@ -267,7 +267,7 @@ async def test_otherwise_the_own_sign_in_makes_no_link(house: House, pool: Pool,
     says_so = "nothing was linked" in (await browser.open("/app/account")).text
     assert says_so is (case not in ("canceled", "too late")), "the user has agreed to the link"
     assert await house.known() == []
-    assert await run_sql(pool, "select bounded_to, jsonb_array_length(proofs) from sessions") == [(None, 1)]
+    assert await run_sql(pool, "select restricted_to, jsonb_array_length(proofs) from sessions") == [(None, 1)]
 
 
 async def test_known_people_are_refused_when_the_connection_no_longer_opens_their_account(house: House, pool: Pool) -> None:
@@ -327,7 +327,7 @@ async def test_a_user_who_stays_signed_in_goes_on_to_the_application(house: Hous
     away = await browser.open(start, follows=False)
     await browser.sign_in("eve@example.org", PASSWORD)
     house.issuer.claims = {"email_verified": True}
-    returned = house.issuer.visit(away.headers["Location"])
+    returned = house.issuer.authorize(away.headers["Location"])
     question = await browser.open(f"/auth/connections/{house.connection.id}/callback?{urlencode(returned)}")
     assert (question.status, "Switch accounts?" in question.text) == (200, True)
     [stay] = re.findall(r'href="([^"]+)">Stay signed in', question.text)

@@ -50,7 +50,7 @@ class Ada:
     async def send(self, url: str, **answer: str) -> Answer:
         """Return from the identity provider, with its answer or this error."""
         self.house.issuer.subject, self.house.issuer.claims = "4711", {"email": ADDRESS, "email_verified": True, **self.claims}
-        returned = {**answer, "state": parse_qs(urlsplit(url).query)["state"][0]} if answer else self.house.issuer.visit(url)
+        returned = {**answer, "state": parse_qs(urlsplit(url).query)["state"][0]} if answer else self.house.issuer.authorize(url)
         return await self.browser.open(f"/auth/connections/{self.house.connection.id}/callback?{urlencode(returned)}")
 
     async def arrive(self) -> None:

@@ -36,7 +36,7 @@ async def test_sign_ins_during_a_deactivation_leave_no_session(house: House, api
         browser, connection = FakeBrowser(house.app), f"/auth/connections/{house.connection.id}"
         answer = await browser.open(f"{connection}/start")
         if answer.status == 302:
-            answer = await browser.open(f"{connection}/callback?{urlencode(house.issuer.visit(answer.headers['Location']))}")
+            answer = await browser.open(f"{connection}/callback?{urlencode(house.issuer.authorize(answer.headers['Location']))}")
         return answer.status
 
     for _ in range(5):

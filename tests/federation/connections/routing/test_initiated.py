@@ -57,7 +57,7 @@ async def test_a_user_continues_at_a_listed_target_or_in_the_console(
         assert to_get.status == 303, "a form of another site brings no cookies"
         url = leads_to(await browser.open(leads_to(to_get), follows=False))
         assert parse_qs(urlsplit(url).query)["login_hint"] == ["grace"]
-        back = await browser.open(f"/auth/connections/{connection.id}/callback?{urlencode(issuer.visit(url))}", follows=False)
+        back = await browser.open(f"/auth/connections/{connection.id}/callback?{urlencode(issuer.authorize(url))}", follows=False)
         assert leads_to(back) == place, target
 
 

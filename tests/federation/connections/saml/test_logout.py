@@ -17,7 +17,7 @@ from core.federation.saml.model.messages import decode_redirect, new_message_id,
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.federation.connections.people.conftest import DOMAIN
-from tests.federation.connections.saml.visits import SamlVisits, arrive, connect, read_request
+from tests.federation.connections.saml.saml_case import SamlCase, arrive, connect, read_request
 from tests.support.browser import FakeBrowser, leads_to
 from tests.support.builders import BASE_URL, PASSWORD, Answer, add_account, add_organization, run_sql
 from tests.support.saml import NS, encode_base64, format_instant, redirect_url
@@ -31,29 +31,29 @@ ACTIVE: Final = "update connections set state = 'active' where org_id is not nul
 
 
 @dataclass(slots=True)
-class LogoutVisits:
+class LogoutCase:
     """An active connection, and a user who is signed in through it, with the NameID 7f3a and the SessionIndex _s."""
 
-    visits: SamlVisits
+    saml_case: SamlCase
     app: QuartTrio
     pool: Pool
     browser: FakeBrowser
 
     @property
     def path(self) -> str:
-        return f"/auth/connections/{self.visits.connection.id}/slo"
+        return f"/auth/connections/{self.saml_case.connection.id}/slo"
 
     async def sign_in(self) -> None:
         """Sign the user in, and put their session into the browser."""
         request_id = read_request(await self.browser.open(f"{self.path.removesuffix('slo')}start?next=/app")).get("ID")
         answer = await arrive(
-            self.browser, self.visits.acs, self.visits.respond(request_id, attributes=(("email", ["grace@example.com"]),))
+            self.browser, self.saml_case.acs, self.saml_case.respond(request_id, attributes=(("email", ["grace@example.com"]),))
         )
         assert answer.status == 303, answer.text
 
     def request(self, *indexes: str, name_id: str = "7f3a", inside: str = "", issuer: str = ENTITY_ID, **changes: str) -> bytes:
         """Return a LogoutRequest from the identity provider, as of now."""
-        now = format_instant(self.visits.ports.clock.now())
+        now = format_instant(self.saml_case.ports.clock.now())
         usual = {"ID": new_message_id(), "Version": "2.0", "IssueInstant": now, "Destination": f"{BASE_URL}{self.path}"}
         attributes = " ".join(f'{name}="{value}"' for name, value in (usual | changes).items() if value)
         sessions = "".join(f"<samlp:SessionIndex>{index}</samlp:SessionIndex>" for index in indexes)
@@ -64,7 +64,7 @@ class LogoutVisits:
 
     async def redirect(self, message: bytes, key: SamlCertificate | None = None, **options: Any) -> Answer:
         """Deliver a signed request with HTTP-Redirect, in a browser that knows nothing."""
-        url = signed_url(self.path, message, key or self.visits.provider.certificate, **options)
+        url = signed_url(self.path, message, key or self.saml_case.provider.certificate, **options)
         return await FakeBrowser(self.app, "https://idp.example.com").open(url, follows=False)
 
     async def post(self, document: bytes, path: str | None = None) -> Answer:
@@ -73,17 +73,17 @@ class LogoutVisits:
 
     async def live(self) -> int:
         """Return how many sessions through the connection are live."""
-        [(count,)] = await run_sql(self.pool, "select count(*) from sessions where bounded_to is not null and ended_at is null")
+        [(count,)] = await run_sql(self.pool, "select count(*) from sessions where restricted_to is not null and ended_at is null")
         return int(count)
 
 
 @pytest.fixture
-async def logout(app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> LogoutVisits:
+async def logout(app: QuartTrio, ports: Ports, pool: Pool, clock: FakeClock) -> LogoutCase:
     org_id = await add_organization(pool, "acme")
     await run_sql(pool, DOMAIN, org_id, "example.com")
-    visits = await connect(ports, org_id, slo_url=SLO)
+    saml_case = await connect(ports, org_id, slo_url=SLO)
     await run_sql(pool, ACTIVE)
-    made = LogoutVisits(visits, app, pool, FakeBrowser(app))
+    made = LogoutCase(saml_case, app, pool, FakeBrowser(app))
     await made.sign_in()
     return made
 
@@ -93,8 +93,8 @@ def read_message(url: str, name: str) -> Any:
     return etree.fromstring(decode_redirect(parse_qs(urlsplit(url).query)[name][0]))
 
 
-async def test_a_request_of_the_provider_ends_the_session_and_gets_a_signed_response(logout: LogoutVisits) -> None:
-    key = logout.visits.provider.certificate
+async def test_a_request_of_the_provider_ends_the_session_and_gets_a_signed_response(logout: LogoutCase) -> None:
+    key = logout.saml_case.provider.certificate
     deliveries: tuple[Callable[[], Awaitable[Answer]], ...] = (
         lambda: logout.redirect(logout.request("_s")),
         lambda: logout.redirect(logout.request()),
@@ -110,7 +110,7 @@ async def test_a_request_of_the_provider_ends_the_session_and_gets_a_signed_resp
         assert response.get("Destination") == SLO
         signature = query_signature(urlsplit(url).query)
         assert signature is not None
-        verification.verify_query(signature, logout.visits.provider.ours.certificate)
+        verification.verify_query(signature, logout.saml_case.provider.ours.certificate)
         assert parse_qs(urlsplit(url).query).get("RelayState") == (None if number == 2 else ["a b"])
         await logout.sign_in()
     settings = "update connections set settings = settings || %s where org_id is not null"
@@ -121,8 +121,8 @@ async def test_a_request_of_the_provider_ends_the_session_and_gets_a_signed_resp
     assert ((await logout.redirect(logout.request("_s"))).status, await logout.live()) == (200, 0)
 
 
-async def test_a_request_that_is_not_the_providers_ends_nothing(logout: LogoutVisits, ports: Ports, pool: Pool, clock: FakeClock) -> None:
-    org_id, provider = logout.visits.connection.org_id, logout.visits.provider
+async def test_a_request_that_is_not_the_providers_ends_nothing(logout: LogoutCase, ports: Ports, pool: Pool, clock: FakeClock) -> None:
+    org_id, provider = logout.saml_case.connection.org_id, logout.saml_case.provider
     sibling = await connect(ports, org_id, "sibling", slo_url=SLO)
     elsewhere = await connect(ports, await add_organization(pool, "other"), slo_url=SLO)
     await run_sql(pool, ACTIVE)
@@ -131,7 +131,7 @@ async def test_a_request_that_is_not_the_providers_ends_nothing(logout: LogoutVi
     assert (await FakeBrowser(logout.app).open(used, follows=False)).status == 302
     signed = signed_document(logout.request("_s"), key)
 
-    def of(connection: SamlVisits) -> str:
+    def of(connection: SamlCase) -> str:
         return f"/auth/connections/{connection.connection.id}/slo"
 
     later, before = format_instant(now + timedelta(minutes=6)), format_instant(now - timedelta(minutes=6))
@@ -178,13 +178,13 @@ async def test_a_request_that_is_not_the_providers_ends_nothing(logout: LogoutVi
     assert (await logout.redirect(logout.request("_s"))).status == 404
 
 
-async def replaced(logout: LogoutVisits, other: SamlVisits) -> Answer:
+async def replaced(logout: LogoutCase, other: SamlCase) -> Answer:
     """Deliver a valid request to another connection with the same identity provider."""
-    there = replace(logout, visits=other)
+    there = replace(logout, saml_case=other)
     return await there.redirect(there.request("_s"))
 
 
-async def test_users_known_by_an_attribute_sign_out_by_their_session(logout: LogoutVisits) -> None:
+async def test_users_known_by_an_attribute_sign_out_by_their_session(logout: LogoutCase) -> None:
     """The users' NameID is no subject, so it ends nothing alone."""
     await run_sql(logout.pool, 'update connections set settings = settings || \'{"subject": "uid"}\' where org_id is not null')
     response = read_message((await logout.redirect(logout.request())).headers["Location"], "SAMLResponse")
@@ -194,13 +194,13 @@ async def test_users_known_by_an_attribute_sign_out_by_their_session(logout: Log
     assert await logout.live() == 0
 
 
-async def test_the_first_session_of_a_link_signs_out_at_the_provider(logout: LogoutVisits, ports: Ports) -> None:
+async def test_the_first_session_of_a_link_signs_out_at_the_provider(logout: LogoutCase, ports: Ports) -> None:
     """The user signed in with a password to make the link."""
     await add_account(ports, "ada@example.com", PASSWORD)
     browser, start = FakeBrowser(logout.app), logout.path.removesuffix("slo")
     request_id = read_request(await browser.open(f"{start}start?next=/app")).get("ID")
-    response = logout.visits.respond(request_id, name_id=f'<saml:NameID Format="{PERSISTENT}">ada</saml:NameID>')
-    question = await browser.open(leads_to(await arrive(browser, logout.visits.acs, response)))
+    response = logout.saml_case.respond(request_id, name_id=f'<saml:NameID Format="{PERSISTENT}">ada</saml:NameID>')
+    question = await browser.open(leads_to(await arrive(browser, logout.saml_case.acs, response)))
     page = await browser.open(leads_to(await browser.answer(question, "continue")))
     assert leads_to(await browser.fill(page, email="ada@example.com", password=PASSWORD)) == "/app"
     assert f"url={start}sign-out" in (await browser.submit("/app/sign-out", "/app/account")).text
@@ -209,7 +209,7 @@ async def test_the_first_session_of_a_link_signs_out_at_the_provider(logout: Log
     assert named == ("ada", "_s")
 
 
-async def test_a_sign_out_here_goes_on_at_the_provider_and_comes_back(logout: LogoutVisits, clock: FakeClock) -> None:
+async def test_a_sign_out_here_goes_on_at_the_provider_and_comes_back(logout: LogoutCase, clock: FakeClock) -> None:
     account = "/app/account/organizations"
     start = logout.path.removesuffix("slo") + "sign-out"
     page = await logout.browser.submit("/app/sign-out", account, next="/app/account")
@@ -218,12 +218,12 @@ async def test_a_sign_out_here_goes_on_at_the_provider_and_comes_back(logout: Lo
     assert url.startswith(f"{SLO}?SAMLRequest=")
     signature = query_signature(urlsplit(url).query)
     assert signature is not None
-    verification.verify_query(signature, logout.visits.provider.ours.certificate)
+    verification.verify_query(signature, logout.saml_case.provider.ours.certificate)
     request = read_message(url, "SAMLRequest")
     assert request.findtext("saml:NameID", namespaces=NS) == "7f3a"
     assert request.find("saml:NameID", NS).get("Format").endswith(":persistent")
     assert request.findtext("samlp:SessionIndex", namespaces=NS) == "_s"
-    assert (request.get("Destination"), request.findtext("saml:Issuer", namespaces=NS)) == (SLO, logout.visits.entity_id)
+    assert (request.get("Destination"), request.findtext("saml:Issuer", namespaces=NS)) == (SLO, logout.saml_case.entity_id)
 
     def respond(in_response_to: str) -> str:
         status = '<samlp:StatusCode Value="urn:oasis:names:tc:SAML:2.0:status:Success"/>'

@@ -14,7 +14,7 @@ from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.http_server import Answer, FakeServer, ReceivedRequest
 from tests.fakes.outside import FakeClock
-from tests.federation.connections.saml.visits import SSO_URL, connect
+from tests.federation.connections.saml.saml_case import SSO_URL, connect
 from tests.support.browser import FakeBrowser
 from tests.support.builders import Api, run_sql, with_loopback_sender
 from tests.support.connections import add_connection
@@ -185,16 +185,16 @@ async def test_the_page_imports_metadata_and_keeps_what_was_typed(owner_browser:
 
 
 async def test_our_metadata_have_the_keys_of_a_rotation(api: Api, acme: Tenant, ports: Ports, provider: IdentityProvider) -> None:
-    visits = await connect(ports, acme.org)
-    path = f"/auth/connections/{visits.connection.id}/metadata"
+    saml_case = await connect(ports, acme.org)
+    path = f"/auth/connections/{saml_case.connection.id}/metadata"
 
     async def keys() -> list[tuple[str, str]]:
         answer = await api.get(path)
         assert answer.headers["Content-Type"] == "application/samlmetadata+xml"
         root = etree.fromstring(answer.text.encode())
         assert (root.get("entityID"), root.find(".//md:AssertionConsumerService", NS).get("Location")) == (
-            visits.entity_id,
-            f"{visits.entity_id}/acs",
+            saml_case.entity_id,
+            f"{saml_case.entity_id}/acs",
         )
         return [
             (each.get("use"), each.findtext(".//ds:X509Certificate", namespaces=NS)) for each in root.iter(f"{{{NS['md']}}}KeyDescriptor")

@@ -16,9 +16,9 @@ from core.kernel.values import new_id
 from ports import Ports
 from tests.fakes.http_server import Answer, FakeServer, ReceivedRequest
 from tests.fakes.outside import FakeClock
+from tests.federation.connections.saml.saml_case import SSO_URL, SamlCase, connect
 from tests.federation.connections.saml.test_acs import code_of
 from tests.federation.connections.saml.test_metadata import PAST
-from tests.federation.connections.saml.visits import SSO_URL, SamlVisits, connect
 from tests.support.browser import FakeBrowser
 from tests.support.builders import run_concurrently, run_sql, with_loopback_sender
 from tests.support.direct import change_ports
@@ -49,22 +49,22 @@ def publisher() -> Iterator[Publisher]:
 
 
 @pytest.fixture
-async def visits(app: QuartTrio, owner_browser: FakeBrowser, ports: Ports, pool: Pool, publisher: Publisher) -> SamlVisits:
+async def saml_case(app: QuartTrio, owner_browser: FakeBrowser, ports: Ports, pool: Pool, publisher: Publisher) -> SamlCase:
     change_ports(app, sender=with_loopback_sender(ports).sender)
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
     return await connect(ports, org_id, metadata_url=f"{publisher.address}/metadata")
 
 
-def renewed(visits: SamlVisits) -> SamlVisits:
-    """Return the visits with an identity provider that signs with its next certificate."""
-    return replace(visits, provider=replace(visits.provider, certificate=visits.provider.others[1]))
+def renewed(saml_case: SamlCase) -> SamlCase:
+    """Return the case with an identity provider that signs with its next certificate."""
+    return replace(saml_case, provider=replace(saml_case.provider, certificate=saml_case.provider.others[1]))
 
 
 async def test_a_response_with_an_unknown_signature_causes_one_fetch_an_hour(
-    owner_browser: FakeBrowser, visits: SamlVisits, publisher: Publisher, clock: FakeClock
+    owner_browser: FakeBrowser, saml_case: SamlCase, publisher: Publisher, clock: FakeClock
 ) -> None:
-    new = renewed(visits)
-    publisher.publish(visits.provider.certificate.certificate)
+    new = renewed(saml_case)
+    publisher.publish(saml_case.provider.certificate.certificate)
     assert code_of(await new.test(owner_browser)) == "signature_wrong"
     publisher.publish(new.provider.certificate.certificate)
     assert code_of(await new.test(owner_browser)) == "signature_wrong"
@@ -75,12 +75,12 @@ async def test_a_response_with_an_unknown_signature_causes_one_fetch_an_hour(
     clock.advance(REFETCHED_EACH)
     publisher.document = present
     assert "ada@example.com" in (await new.test(owner_browser)).text
-    assert "ada@example.com" in (await visits.test(owner_browser)).text, "the certificate of an admin stays"
+    assert "ada@example.com" in (await saml_case.test(owner_browser)).text, "the certificate of an admin stays"
     assert publisher.count == 3
 
 
-async def test_twenty_claims_at_once_are_one(ports: Ports, visits: SamlVisits, clock: FakeClock) -> None:
-    connection, now = visits.connection, clock.now()
+async def test_twenty_claims_at_once_are_one(ports: Ports, saml_case: SamlCase, clock: FakeClock) -> None:
+    connection, now = saml_case.connection, clock.now()
 
     async def claim(_: int) -> bool:
         async with ports.storage.transaction(by=SYSTEM) as tx:
@@ -90,10 +90,10 @@ async def test_twenty_claims_at_once_are_one(ports: Ports, visits: SamlVisits, c
 
 
 async def test_the_daily_refresh_takes_over_metadata_of_the_same_identity_provider(
-    visits: SamlVisits, publisher: Publisher, pool: Pool, ports: Ports, clock: FakeClock
+    saml_case: SamlCase, publisher: Publisher, pool: Pool, ports: Ports, clock: FakeClock
 ) -> None:
     """Another provider's metadata, and expired or unreadable metadata, change nothing. Many fetches by the organization delay a refresh."""
-    reaching, holder, others = with_loopback_sender(ports), new_id(), [each.certificate for each in visits.provider.others]
+    reaching, holder, others = with_loopback_sender(ports), new_id(), [each.certificate for each in saml_case.provider.others]
     await run_sql(pool, "update connections set state = 'active' where org_id is not null")
 
     async def refresh() -> tuple[list[str], str | None, set[str]]:
@@ -118,6 +118,6 @@ async def test_the_daily_refresh_takes_over_metadata_of_the_same_identity_provid
     assert [name for (name,) in names] == [f"connection.certificate.{each}" for each in ("added", "added", "removed")]
     for _ in range(METADATA_FETCH.burst):
         async with ports.storage.autocommit() as statements:
-            await statements.rates.take(f"metadata {visits.connection.org_id}", (METADATA_FETCH,), clock.now())
+            await statements.rates.take(f"metadata {saml_case.connection.org_id}", (METADATA_FETCH,), clock.now())
     assert await refresh() == (["ok"], None, {others[1]})
     assert publisher.count == 5

@@ -425,7 +425,7 @@ def test_the_answer_of_a_provider_comes_twice(service: Start, own_database: dict
         [link] = [each for each in browser.find("a") if name_of(each) == "Continue with Websuite"]
         cookie = "; ".join(f"{name}={each['value']}" for name, each in browser.cookies().items())
         with httpx.Client(trust_env=False, headers={"Cookie": cookie}) as same_browser:
-            answer = provider.visit(same_browser.get(str(link.get_attribute("href"))).headers["Location"])
+            answer = provider.authorize(same_browser.get(str(link.get_attribute("href"))).headers["Location"])
         browser.open(answer)
         assert browser.heading == "Linked accounts"
         assert browser.complaints() == []

@@ -24,7 +24,7 @@ from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
-PERIODS = 12  # beats while the database is frozen; the supervisor waits for four
+PERIODS = 12  # heartbeats while the database is frozen; the supervisor waits for four
 LOCATIONS = Path(__file__).parents[3] / "fakes" / "geoip.mmdb"
 
 

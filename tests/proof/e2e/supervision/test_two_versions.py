@@ -237,7 +237,7 @@ def test_an_email_continues_a_sign_in_at_the_other(pair: Pair) -> None:
         assert "state=mail" in browser.place
 
 
-def test_a_trip_to_a_provider_ends_at_the_other(pair: Pair) -> None:
+def test_a_provider_request_ends_at_the_other(pair: Pair) -> None:
     for first, second in pair.directions:
         browser = pair.browser(first)
         browser.open(urljoin(pair.new.address, "/auth/websuite?next=/app/account"))

@@ -9,7 +9,7 @@ from quart import Blueprint, Response, request
 from werkzeug.exceptions import UnsupportedMediaType
 
 from core.authentication.flow.model import Flow, FlowEnded, ProviderHints
-from core.federation.connections import people, routing, trips
+from core.federation.connections import people, provider_requests, routing
 from core.federation.connections.model import saml_responses
 from core.federation.connections.model.asserted import AssertedPerson
 from core.federation.connections.model.connections import OrganizationConnectionNotFound
@@ -28,7 +28,7 @@ from entrypoints.http.edge.limits import take_open_tokens
 from entrypoints.http.pages import form_pages
 from entrypoints.http.pages.authentication import social
 from entrypoints.http.pages.authentication.sign_in import sign_in_at_provider
-from entrypoints.http.pages.federation.connections import visits
+from entrypoints.http.pages.federation.connections import provider_redirects
 from entrypoints.http.pages.federation.connections.tests import result_page
 from entrypoints.http.pages.federation.oauth import LISTED
 from entrypoints.http.pages.flow import flows
@@ -60,8 +60,8 @@ async def start(connection_id: str) -> Response:
     id_ = parse_id(connection_id) or refuse(OrganizationConnectionNotFound)
     browser, arguments = kit.cookies.browser_id(), kit.joined_query()
     hints = ProviderHints(arguments.get("login_hint"), arguments.get("domain_hint"))
-    begin = partial(trips.begin, kit.ports(), kit.caller(), id_, browser, kit.app_context().base_url, hints=hints)
-    return await social.begin_trip(arguments, None, browser, begin)
+    begin = partial(provider_requests.begin, kit.ports(), kit.caller(), id_, browser, kit.app_context().base_url, hints=hints)
+    return await social.begin_provider_request(arguments, None, browser, begin)
 
 
 INITIATION: Final = {
@@ -91,9 +91,11 @@ async def begin_initiated(connection_id: UUID, issuer: str | None, target: str |
     """Return the redirect to the identity provider that has initiated a sign-in. `target` is the URL at which the user continues."""
     flows.require_tab()
     browser, to = kit.cookies.browser_id(), await routing.find_initiated_target(kit.ports(), connection_id, issuer, target)
-    visit = await trips.begin(kit.ports(), kit.caller(), connection_id, browser, kit.app_context().base_url, flows.page_flow(to), hints)
+    redirect = await provider_requests.begin(
+        kit.ports(), kit.caller(), connection_id, browser, kit.app_context().base_url, flows.page_flow(to), hints
+    )
     kit.sign_in_goes_on(browser)
-    return visits.visit_response(visit)
+    return provider_redirects.redirect_response(redirect)
 
 
 @routes.post("/auth/connections/<connection_id>/initiate")
@@ -132,20 +134,20 @@ async def callback(connection_id: str) -> Response:
     return await finish(social.read_return(parse_id(connection_id) or refuse(ProviderStateUnknown)))
 
 
-async def finish(returned: trips.ConnectionReturn) -> Response:
+async def finish(returned: provider_requests.ConnectionReturn) -> Response:
     """Return the response to a browser that returns from an identity provider."""
     user = await visitor()
-    result = await trips.finish(kit.ports(), kit.caller(), user, returned, kit.app_context().base_url)
+    result = await provider_requests.finish(kit.ports(), kit.caller(), user, returned, kit.app_context().base_url)
     match result:
-        case trips.ConnectionTestResult():
+        case provider_requests.ConnectionTestResult():
             return result_page(result)
-        case trips.SetupTestReturned(trip):
+        case provider_requests.SetupTestReturned(provider_request):
             base_url = kit.app_context().base_url
-            tested = await testing.finish(kit.ports(), kit.caller(), kit.cookies.SETUP.read(), trip, returned, base_url)
+            tested = await testing.finish(kit.ports(), kit.caller(), kit.cookies.SETUP.read(), provider_request, returned, base_url)
             product = PRESETS.get(tested.connection.preset or "")
             name = "your identity provider" if product is None else product.name
             return result_page(tested, name, await opening.load_design(kit.ports(), tested.connection.org_id))
-        case trips.PersonArrived(flow, person):
+        case provider_requests.PersonArrived(flow, person):
             return await _arrive(flow, person, user)
     return await social.to_response(result, user)
 
@@ -238,8 +240,8 @@ async def acs(connection_id: str) -> Response:
         if len(text) > saml_responses.MAX_ENCODED_RESPONSE:
             raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.TOO_LARGE)
         relay_state = {"RelayState": target} if target else {}
-        return visits.posting_page(connection_endpoint_path(id_, "acs"), {"SAMLResponse": text, **relay_state, AGAIN: "1"})
-    returned = await trips.read_response(kit.ports(), id_, browser, text)
+        return provider_redirects.posting_page(connection_endpoint_path(id_, "acs"), {"SAMLResponse": text, **relay_state, AGAIN: "1"})
+    returned = await provider_requests.read_response(kit.ports(), id_, browser, text)
     if returned.state is None and (initiator := await routing.find_initiator(kit.ports(), id_)):
         # Any page can post a response that the identity provider made for another user. So it signs no user in: we request a new response.
         await take_open_tokens()

@@ -10,7 +10,7 @@ from core.federation.connections import checks, test_provider
 from core.federation.connections.model import openid
 from core.federation.connections.model.connections import ConnectionIncomplete
 from core.federation.connections.model.settings import ClaimMapping
-from core.federation.connections.trips import ConnectionTestResult
+from core.federation.connections.provider_requests import ConnectionTestResult
 from core.kernel.connections import ConnectionProtocol
 from core.kernel.roles import Capability
 from core.kernel.values import is_printable
@@ -19,8 +19,8 @@ from entrypoints.http import kit
 from entrypoints.http.api.federation.connections.connections import CONNECTION as API
 from entrypoints.http.pages import console_forms, form_values
 from entrypoints.http.pages.console import shows
+from entrypoints.http.pages.federation.connections.provider_redirects import redirect_response
 from entrypoints.http.pages.federation.connections.values import ONE, check_page, path_of
-from entrypoints.http.pages.federation.connections.visits import visit_response
 
 routes = Blueprint("connection_test_pages", __name__)
 
@@ -64,10 +64,10 @@ async def start(org_slug: str, connection_slug: str) -> Response:
     """
     path, base_url = f"{path_of(connection_slug)}/test", kit.app_context().base_url
     try:
-        visit = await checks.begin_test(kit.ports(), kit.acting_member(), connection_slug, path, kit.cookies.browser_id(), base_url)
+        redirect = await checks.begin_test(kit.ports(), kit.acting_member(), connection_slug, path, kit.cookies.browser_id(), base_url)
     except (ConnectionIncomplete, openid.OpenIdAnswerRefused, openid.OpenIdProviderUnreachable) as problem:
         return await check_page(connection_slug, [checks.describe(problem)])
-    return visit_response(visit)
+    return redirect_response(redirect)
 
 
 def result_page(result: ConnectionTestResult, name: str | None = None, design: Design | None = None) -> Response:

@@ -115,7 +115,8 @@ async def _to_sign_in(org_slug: str, service_slug: str) -> Response:
 
 @routes.get(f"{SAML}/login")
 @kit.AccessDecorator(
-    kit.Access("person_or_browser", kit.Credentials.ACCESS_TOKEN_OR_COOKIE, declared=kit.PROTOCOL, bounded=kit.Bounded.YES), _authenticate
+    kit.Access("person_or_browser", kit.Credentials.ACCESS_TOKEN_OR_COOKIE, declared=kit.PROTOCOL, restricted=kit.Restricted.YES),
+    _authenticate,
 )
 @kit.describes({303: "Without an access token and without a session on our pages: redirect to the sign-in page."}, changes_state=True)
 @kit.refuses(429)

@@ -48,7 +48,7 @@ async def open_ticket(provider_sign_in: ProviderSignIn, path: str) -> str:
         assert leads_to(await provider_sign_in.browser.sign_in(EMAIL, after=path)) == path
         page = await provider_sign_in.browser.open(path)
     assert page.status == 302, page.text
-    return provider_sign_in.provider.visit(page.headers["Location"]).removeprefix("http://gatehouse.test")
+    return provider_sign_in.provider.authorize(page.headers["Location"]).removeprefix("http://gatehouse.test")
 
 
 SHOP, DESK = {"org": "acme", "service": "shop"}, {"org": "twin", "service": "desk"}

@@ -16,7 +16,7 @@ from tests.fakes.http_server import TRAP
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.fakes.provider import Person
 from tests.federation.api.social.links.clients import PAGE, ApiClient, open_ticket
-from tests.federation.provider_sign_in import ProviderSignIn, trips_of
+from tests.federation.provider_sign_in import ProviderSignIn, provider_requests_of
 from tests.support.browser import HOME, SIGN_IN, FakeBrowser, has_ended, leads_to
 from tests.support.builders import EMAIL, Api, add_account, deliver, link, run_concurrently, run_sql, sign_in
 from tests.support.mfa import add_mfa
@@ -93,7 +93,7 @@ async def test_a_browser_without_a_session_must_sign_in_as_the_user(
     assert leads_to(await provider_sign_in.browser.sign_in("eve@example.com")) == HOME
     answer = await provider_sign_in.browser.open(path)
     assert (answer.status, "Another user is signed in" in answer.text) == (403, True)
-    assert await trips_of(provider_sign_in.pool) == []
+    assert await provider_requests_of(provider_sign_in.pool) == []
     assert await provider_sign_in.identities() == []
     owner = ProviderSignIn(FakeBrowser(app), provider_sign_in.provider, provider_sign_in.pool)
     assert leads_to(await owner.browser.open(await open_ticket(owner, path))) == PAGE, "the thief did not use the ticket up"
@@ -153,7 +153,7 @@ async def test_a_link_from_a_session_of_a_browser_works_in_no_other_one(
             await other.sign_in(email)
         answer = await other.open(path)
         assert (answer.status, "only in the browser in which it was started" in answer.text) == (403, True)
-    assert await trips_of(pool) == []
+    assert await provider_requests_of(pool) == []
     callback = await open_ticket(provider_sign_in, path)
     await provider_sign_in.browser.submit("/app/sign-out")
     await provider_sign_in.browser.sign_in(EMAIL)
@@ -197,10 +197,10 @@ async def test_of_twenty_parallel_uses_of_a_ticket_one_works(provider_sign_in: P
     assert sorted(answer.status for answer in answers) == [302] + [400] * 19
 
 
-async def test_a_ticket_that_was_used_starts_no_second_trip(
+async def test_a_ticket_that_was_used_starts_no_second_provider_request(
     provider_sign_in: ProviderSignIn, api_client: ApiClient, app: QuartTrio
 ) -> None:
-    """The ticket's flow id, which no page shows, starts no trip either."""
+    """The ticket's flow id, which no page shows, starts no provider request either."""
     callback = await open_ticket(provider_sign_in, await api_client.start_link())
     [(flow, before)] = await run_sql(provider_sign_in.pool, "select id, t::text from sign_in_flows t")
     for browser in (provider_sign_in.browser, FakeBrowser(app)):

@@ -64,7 +64,7 @@ async def go_to_provider(sign_in: ProviderSignIn, asking: Answer) -> Answer:
     """Press the provider's button, sign in there, and return the callback's response."""
     [action] = re.findall(rf'action="({PAGE}/[a-z]+)"', asking.text.replace(f"{PAGE}/email", ""))
     path = leads_to(await sign_in.browser.send(action, **hidden_fields(asking)))
-    url = sign_in.provider.visit((await sign_in.browser.open(path)).headers["Location"])
+    url = sign_in.provider.authorize((await sign_in.browser.open(path)).headers["Location"])
     return await sign_in.browser.open(url.removeprefix(BASE_URL))
 
 
@@ -327,7 +327,7 @@ async def test_a_provider_counts_only_for_organizations_that_know_its_identity(
     clock.advance(timedelta(minutes=1))
     token = form_token(await browser.open(ACCOUNT))
     path = leads_to(await browser.send(f"{PAGE}/{provider_sign_in.name}", form_token=token, next=members, policy="acme"))
-    url = provider_sign_in.provider.visit((await browser.open(path)).headers["Location"])
+    url = provider_sign_in.provider.authorize((await browser.open(path)).headers["Location"])
     await browser.open(url.removeprefix(BASE_URL))
     assert (await browser.open(MEMBERS)).status == 200, "the confirmation counts"
     assert leads_to(await browser.open(members)).startswith("/app/enroll?"), "and not in Globex"

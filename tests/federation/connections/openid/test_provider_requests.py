@@ -1,4 +1,4 @@
-"""Trips to an organization's OpenID provider, from the redirect to the asserted person."""
+"""Provider requests to an organization's OpenID provider, from the redirect to the asserted person."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -11,18 +11,18 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.accounts.model.accounts import Account
 from core.authentication.flow.model import FlowEnded, FlowTarget, new_flow
-from core.federation.connections import trips
+from core.federation.connections import provider_requests
 from core.federation.connections.model.asserted import map_claims
 from core.federation.connections.model.connections import ConnectionState, OrganizationConnection, OrganizationConnectionNotFound
 from core.federation.connections.model.openid import OpenIdAccessDenied, OpenIdAnswerRefused, OpenIdErrorReturned
 from core.federation.connections.model.people import ConnectionNotActive
 from core.federation.connections.model.settings import ClaimMapping, OidcSettings, ProviderAuthentication
 from core.federation.connections.openid import to_received
-from core.federation.connections.trips import (
+from core.federation.connections.provider_requests import (
     ConnectionReturn,
     ConnectionTestResult,
-    ConnectionTripFailed,
     PersonArrived,
+    ProviderRequestFailed,
 )
 from core.federation.model.sign_in import STATE_TTL, ProviderAnswer, ProviderStateUnknown, SignedInAsAnotherUser
 from core.kernel.callers import Person
@@ -49,13 +49,15 @@ class Walk:
     browser: str = field(default_factory=new_secret)
 
     async def begin(self) -> ConnectionReturn:
-        return self.arrive((await trips.begin_test(self.ports, self.admin, self.connection, "/app", self.browser, BASE_URL)).url)
+        return self.arrive(
+            (await provider_requests.begin_test(self.ports, self.admin, self.connection, "/app", self.browser, BASE_URL)).url
+        )
 
     def arrive(self, url: str) -> ConnectionReturn:
         """Sign in at the provider. Return what the browser brings back."""
         [redirect_uri] = parse_qs(urlsplit(url).query)["redirect_uri"]
         assert redirect_uri == f"{BASE_URL}/auth/connections/{self.connection.id}/callback"
-        answer = self.issuer.visit(url)
+        answer = self.issuer.authorize(url)
         return ConnectionReturn(
             connection_id=self.connection.id,
             browser=self.browser,
@@ -64,17 +66,17 @@ class Walk:
         )
 
     async def finish(self, returned: ConnectionReturn, **changes: Any) -> ConnectionTestResult:
-        result = await trips.finish(self.ports, SYSTEM, self.admin, replace(returned, **changes), BASE_URL)
+        result = await provider_requests.finish(self.ports, SYSTEM, self.admin, replace(returned, **changes), BASE_URL)
         assert isinstance(result, ConnectionTestResult)
         return result
 
     async def begin_sign_in(self, **values: Any) -> ConnectionReturn:
         flow = new_flow(self.ports.clock.now(), FlowTarget.PAGE, "/app", digest(self.browser), **values)
-        return self.arrive((await trips.begin(self.ports, SYSTEM, self.connection.id, self.browser, BASE_URL, flow)).url)
+        return self.arrive((await provider_requests.begin(self.ports, SYSTEM, self.connection.id, self.browser, BASE_URL, flow)).url)
 
-    async def finish_sign_in(self, returned: ConnectionReturn) -> PersonArrived | ConnectionTripFailed:
-        result = await trips.finish(self.ports, SYSTEM, None, returned, BASE_URL)
-        assert isinstance(result, (PersonArrived, ConnectionTripFailed))
+    async def finish_sign_in(self, returned: ConnectionReturn) -> PersonArrived | ProviderRequestFailed:
+        result = await provider_requests.finish(self.ports, SYSTEM, None, returned, BASE_URL)
+        assert isinstance(result, (PersonArrived, ProviderRequestFailed))
         return result
 
 
@@ -114,7 +116,7 @@ async def test_a_test_names_an_address_that_is_none_and_claims_that_cannot_be_ma
     assert (result.person is not None and result.person.claim_names, result.refused_email) == (("email", "groups", "name", "zz"), "x@y")
 
 
-async def test_a_trip_ends_only_in_its_browser_at_its_connection_once(walk: Walk, clock: FakeClock) -> None:
+async def test_a_provider_request_ends_only_in_its_browser_at_its_connection_once(walk: Walk, clock: FakeClock) -> None:
     """So two organizations' connections with the same issuer cannot be mixed up."""
     returned = await walk.begin()
     changes: list[dict[str, Any]] = [
@@ -189,7 +191,7 @@ async def test_a_test_is_shown_to_no_other_user(walk: Walk) -> None:
     for visitor in (None, signed_in(uuid4())):
         returned = await walk.begin()
         with pytest.raises(SignedInAsAnotherUser):
-            await trips.finish(walk.ports, SYSTEM, visitor, returned, BASE_URL)
+            await provider_requests.finish(walk.ports, SYSTEM, visitor, returned, BASE_URL)
     assert walk.issuer.counted["/token"] == 0
 
 
@@ -235,7 +237,7 @@ async def test_a_sign_in_ends_in_the_asserted_person(walk: Walk, pool: Pool) -> 
     assert result.person.authenticated_at == walk.ports.clock.now().replace(microsecond=0)
     walk.issuer.claims = {"auth_time": 1_700_000_000}
     result = await walk.finish_sign_in(await walk.begin_sign_in(wants_fresh=True))
-    assert isinstance(result, ConnectionTripFailed)
+    assert isinstance(result, ProviderRequestFailed)
 
 
 async def test_only_an_active_connection_of_an_active_organization_signs_users_in(walk: Walk, pool: Pool) -> None:
@@ -245,7 +247,7 @@ async def test_only_an_active_connection_of_an_active_organization_signs_users_i
         returned = await walk.begin_sign_in()
         await run_sql(pool, STATE, state)
         result = await walk.finish_sign_in(returned)
-        assert isinstance(result, ConnectionTripFailed)
+        assert isinstance(result, ProviderRequestFailed)
         assert isinstance(result.problem, ConnectionNotActive)
         with pytest.raises(ConnectionNotActive):
             await walk.begin_sign_in()
@@ -253,9 +255,9 @@ async def test_only_an_active_connection_of_an_active_organization_signs_users_i
     returned = await walk.begin_sign_in()
     await run_sql(pool, "update organizations set status = 'suspended'")
     result = await walk.finish_sign_in(returned)
-    assert isinstance(result, ConnectionTripFailed)
+    assert isinstance(result, ProviderRequestFailed)
     assert isinstance(result.problem, OrganizationConnectionNotFound)
     await run_sql(pool, "update organizations set status = 'active'")
     gone = replace(new_flow(walk.ports.clock.now(), FlowTarget.PAGE, "/app", digest(walk.browser)), is_stored=True)
     with pytest.raises(FlowEnded):
-        await trips.begin(walk.ports, SYSTEM, walk.connection.id, walk.browser, BASE_URL, gone)
+        await provider_requests.begin(walk.ports, SYSTEM, walk.connection.id, walk.browser, BASE_URL, gone)

@@ -14,7 +14,7 @@ from adapters.postgres.engine.pool import Pool
 from core.kernel.page_paths import REAUTHENTICATION_PATH
 from core.kernel.proofs import Proofs
 from core.kernel.roles import Capability
-from entrypoints.http.edge.access.declaration import Access, Bounded, Credentials, access_of
+from entrypoints.http.edge.access.declaration import Access, Credentials, Restricted, access_of
 from entrypoints.http.edge.reauthentication import OWN_PROOF
 from tests.fakes.outside import FakeClock
 from tests.proof.access.calls import Request, call, prepare, routes, without_variant
@@ -73,21 +73,21 @@ def walked() -> Iterator[tuple[str, Access, str]]:
 def states(caller: Caller, world: World, now: datetime) -> Mapping[str, Proofs]:
     here, elsewhere = caller.at.organization.id, (world.rival if caller.at is world.home else world.home).organization.id
     return {
-        "bounded here": (connection_proof(here, now),),
-        "bounded elsewhere": (connection_proof(elsewhere, now),),
+        "restricted here": (connection_proof(here, now),),
+        "restricted elsewhere": (connection_proof(elsewhere, now),),
         "merged": merged(elsewhere, now, second=True),
     }
 
 
 def test_pages_outside_of_organizations_are_closed_unless_they_are_listed() -> None:
     pages = {route: access for route, access in ACCESS.items() if access.credentials is Credentials.COOKIE and "/app" in route}
-    outside = {route for route, access in pages.items() if access.name != "member_page" and access.bounded is not Bounded.NO}
+    outside = {route for route, access in pages.items() if access.name != "member_page" and access.restricted is not Restricted.NO}
     assert outside == OPEN_PAGES
     for access in ACCESS.values():
         if access.name in ("member", "member_page"):
             needs_own_proof = access.capability is Capability.ORGANIZATION_OWN
-            assert access.bounded is (Bounded.NO if needs_own_proof else Bounded.ITS_ORGANIZATION)
-    assert not [route for route, access in ACCESS.items() if access.is_of_platform and access.bounded is not Bounded.NO]
+            assert access.restricted is (Restricted.NO if needs_own_proof else Restricted.ITS_ORGANIZATION)
+    assert not [route for route, access in ACCESS.items() if access.is_of_platform and access.restricted is not Restricted.NO]
 
 
 def test_a_user_of_the_table_can_open_each_route() -> None:
@@ -96,7 +96,7 @@ def test_a_user_of_the_table_can_open_each_route() -> None:
 
 
 # It asks for a factor from the account itself (security Y-4).
-LEAVING: Final = ("POST /api/organizations/<org_slug>/leave", "bounded here")
+LEAVING: Final = ("POST /api/organizations/<org_slug>/leave", "restricted here")
 # No user in the table gets more than an error there.
 NEVER_ANSWERED: Final = {
     "GET /app/account/subscriptions/<subscription_id>",
@@ -147,16 +147,16 @@ def is_alike(access: Access, kind: str, number: int) -> bool:
     The matrix covers sessions with an own proof. All pages for organizations open through the same decorator. A route for the account does
     not ask which organization the session belongs to.
     """
-    if kind == "merged" or (kind == "bounded here" and access.name == "member_page"):
+    if kind == "merged" or (kind == "restricted here" and access.name == "member_page"):
         return number % SAMPLED > 0
-    return access.bounded is Bounded.NO and kind == ("bounded here", "bounded elsewhere")[number % 2]
+    return access.restricted is Restricted.NO and kind == ("restricted here", "restricted elsewhere")[number % 2]
 
 
 def is_good(route: str, access: Access, kind: str) -> bool:
     """Return whether such a session is good at the route."""
-    if kind == "bounded elsewhere":
-        return access.bounded is Bounded.YES and without_variant(route) not in OF_THE_APPLICATION
-    return kind == "merged" or access.bounded is not Bounded.NO
+    if kind == "restricted elsewhere":
+        return access.restricted is Restricted.YES and without_variant(route) not in OF_THE_APPLICATION
+    return kind == "merged" or access.restricted is not Restricted.NO
 
 
 def asks_for_own_proof(access: Access, answer: Answer) -> bool:
@@ -169,7 +169,7 @@ def asks_for_own_proof(access: Access, answer: Answer) -> bool:
 
 async def difference_to_unknown(app: QuartTrio, route: str, kind: str, caller: Caller, answer: Answer) -> str | None:
     """Return how the answer for another organization differs from the answer for a missing organization, but for its slug."""
-    if kind != "bounded elsewhere" or "<org_slug>" not in route:
+    if kind != "restricted elsewhere" or "<org_slug>" not in route:
         return None
     request = REQUESTS.get(route, Request())
     unknown = await call(app, route, replace(request, things={**request.things, "org_slug": "no-such-org"}), caller)

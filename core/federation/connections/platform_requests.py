@@ -1,7 +1,7 @@
-"""Browsers' trips to platform identity providers: to sign in, to link an account, or to sign in again for a session.
+"""Provider requests at platform identity providers: to sign in, to link an account, or to sign in again for a session.
 
-`core.federation.connections.trips` says how a trip starts and ends. We exchange the code for the user's identity. Applications get no
-code or token here: the flow continues at their request (security A-4, A-7, O-1, O-5, O-6).
+`core.federation.connections.provider_requests` says how a provider request starts and ends. We exchange the code for the user's identity.
+Applications get no code or token here: the flow continues at their request (security A-4, A-7, O-1, O-5, O-6).
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from uuid import UUID
 from core.applications.model.services import Service
 from core.authentication import oauth_credentials
 from core.authentication.flow.methods import record_failure
-from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, new_flow
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, ProviderRequest, new_flow
 from core.authentication.model import identities
 from core.authentication.model.login import LoginFailure
-from core.federation.connections import openid, platform_identities, trips
+from core.federation.connections import openid, platform_identities, provider_requests
 from core.federation.connections.model import platform
 from core.federation.connections.model.openid import OpenIdAnswerRefused, OpenIdClient, OpenIdErrorReturned
-from core.federation.connections.model.saml import ProviderVisit
+from core.federation.connections.model.saml import ProviderRedirect
 from core.federation.connections.platform_identities import ProviderIdentity
 from core.federation.connections.routing import KnownRoutes
 from core.federation.model import sign_in
@@ -63,7 +63,9 @@ class IdentityLinked:
     """The identity was linked to the account of the session."""
 
 
-TripResult: TypeAlias = ErrorReported | Authenticated | IdentityLinked | sign_in.SignedInAgain | trips.ConnectionTripFailed
+PlatformRequestResult: TypeAlias = (
+    ErrorReported | Authenticated | IdentityLinked | sign_in.SignedInAgain | provider_requests.ProviderRequestFailed
+)
 
 
 # The sign-in page
@@ -87,7 +89,7 @@ async def available_providers(ports: Ports, known: KnownRoutes, flow: Flow, serv
 # To the provider
 
 
-async def begin(ports: Ports, caller: Caller, provider: ConnectionSlug, device_cookie: str, base_url: str, flow: Flow) -> ProviderVisit:
+async def begin(ports: Ports, caller: Caller, provider: ConnectionSlug, device_cookie: str, base_url: str, flow: Flow) -> ProviderRedirect:
     """Return the place at the provider at which the user signs in. `device_cookie` is the secret in the browser's device cookie.
 
     Raises: ProviderUnknown if neither the service nor the platform has credentials there; FlowEnded.
@@ -164,7 +166,7 @@ async def _require_active(ports: Ports, org_slug: str) -> None:
 
 async def begin_with_ticket(
     ports: Ports, caller: Caller, provider_name: str, device_cookie: str, base_url: str, ticket: str, visitor: callers.Visitor | None
-) -> ProviderVisit:
+) -> ProviderRedirect:
     """Return the place at the provider at which the user links an account, or signs in again for their session.
 
     Source: security O-6.
@@ -179,13 +181,13 @@ async def begin_with_ticket(
     async with ports.storage.reading() as read:
         if provider not in {each.slug for each in await read.oauth_credentials.list_connections()}:
             raise identities.ProviderUnknown
-        trip = await read.flows.ticket(values.digest(ticket), id_of(provider), now) or errors.refuse(sign_in.LinkTicketInvalid)
-    flow = trip.flow
+        provider_request = await read.flows.ticket(values.digest(ticket), id_of(provider), now) or errors.refuse(sign_in.LinkTicketInvalid)
+    flow = provider_request.flow
     if visitor is None:
         raise sign_in.BrowserSignInNeeded if flow.first_session_id is None else sign_in.LinkOfAnotherBrowser
     # An attacker could send a ticket's URL to a victim, to link the victim's provider account to
     # the attacker's account.
-    if visitor.user_id != trip.user_id:
+    if visitor.user_id != provider_request.user_id:
         raise sign_in.SignedInAsAnotherUser
     if flow.first_session_id is None:
         access.require_sign_in(visitor, SignInAge.FRESH, ports.policy, now)
@@ -198,7 +200,7 @@ async def begin_with_ticket(
         first_session_id=visitor.session_id,
         expires_at=now + sign_in.STATE_TTL,
     )
-    return await _start(ports, caller, flow, provider, device_cookie, base_url, trip.user_id)
+    return await _start(ports, caller, flow, provider, device_cookie, base_url, provider_request.user_id)
 
 
 async def _start(
@@ -209,20 +211,22 @@ async def _start(
     device_cookie: str,
     base_url: str,
     user_id: UUID | None = None,
-) -> ProviderVisit:
+) -> ProviderRedirect:
     now, state = ports.clock.now(), values.new_secret()
-    trip = ConnectionTrip(flow=flow, connection_id=id_of(provider), user_id=user_id, begun_at=now, expires_at=now + sign_in.STATE_TTL)
-    if trip.org_id is not None and trip.service_id is not None:
+    provider_request = ProviderRequest(
+        flow=flow, connection_id=id_of(provider), user_id=user_id, begun_at=now, expires_at=now + sign_in.STATE_TTL
+    )
+    if provider_request.org_id is not None and provider_request.service_id is not None:
         async with ports.storage.reading() as read:
-            service = await read.services.by_id(trip.org_id, trip.service_id) or errors.refuse(FlowEnded)
-        trip = replace(trip, scopes=service.scopes_at(provider))
-    connection, client = await _load(ports, provider, trip)
-    request = platform.make_request(connection, trip, state, device_cookie, base_url)
+            service = await read.services.by_id(provider_request.org_id, provider_request.service_id) or errors.refuse(FlowEnded)
+        provider_request = replace(provider_request, scopes=service.scopes_at(provider))
+    connection, client = await _load(ports, provider, provider_request)
+    request = platform.make_request(connection, provider_request, state, device_cookie, base_url)
     try:
-        await trips.store(ports, caller, trip, state)
+        await provider_requests.store(ports, caller, provider_request, state)
     except FlowEnded:
         raise FlowEnded if user_id is None else sign_in.LinkTicketInvalid from None
-    return ProviderVisit(await openid.start(ports, client, request))
+    return ProviderRedirect(await openid.start(ports, client, request))
 
 
 def id_of(provider: ConnectionSlug) -> UUID:
@@ -230,9 +234,9 @@ def id_of(provider: ConnectionSlug) -> UUID:
     return PLATFORM_CONNECTIONS[provider][0]
 
 
-async def _load(ports: Ports, provider: ConnectionSlug, trip: ConnectionTrip) -> tuple[Connection, OpenIdClient]:
-    """Return a trip's connection, and the client to use there. Raises: ProviderUnknown."""
-    connection, client = await oauth_credentials.load_client(ports, provider, trip.org_id, trip.service_id)
+async def _load(ports: Ports, provider: ConnectionSlug, provider_request: ProviderRequest) -> tuple[Connection, OpenIdClient]:
+    """Return a provider request's connection, and the client to use there. Raises: ProviderUnknown."""
+    connection, client = await oauth_credentials.load_client(ports, provider, provider_request.org_id, provider_request.service_id)
     return connection, platform.to_client(connection, client)
 
 
@@ -240,8 +244,13 @@ async def _load(ports: Ports, provider: ConnectionSlug, trip: ConnectionTrip) ->
 
 
 async def finish(
-    ports: Ports, caller: Caller, visitor: callers.Visitor | None, provider: ConnectionSlug, returned: trips.ConnectionReturn, base_url: str
-) -> TripResult:
+    ports: Ports,
+    caller: Caller,
+    visitor: callers.Visitor | None,
+    provider: ConnectionSlug,
+    returned: provider_requests.ConnectionReturn,
+    base_url: str,
+) -> PlatformRequestResult:
     """Return the answer of the provider as a method, or do for the session of the browser what it went to the provider for.
 
     If the provider failed or the user refused, return the response that reports it to the waiting
@@ -250,11 +259,11 @@ async def finish(
 
     Raises: Limited, ProviderStateUnknown.
     """
-    trip, _ = await trips.take(ports, caller, returned, provider)
+    provider_request, _ = await provider_requests.take(ports, caller, returned, provider)
     try:
-        return await _finish(ports, caller, visitor, provider, trip, returned, base_url)
+        return await _finish(ports, caller, visitor, provider, provider_request, returned, base_url)
     except (errors.Refusal, errors.ProviderFailed) as problem:
-        return trips.ConnectionTripFailed(problem, trip.flow)
+        return provider_requests.ProviderRequestFailed(problem, provider_request.flow)
 
 
 async def _finish(
@@ -262,13 +271,13 @@ async def _finish(
     caller: Caller,
     visitor: callers.Visitor | None,
     provider: ConnectionSlug,
-    trip: ConnectionTrip,
-    returned: trips.ConnectionReturn,
+    provider_request: ProviderRequest,
+    returned: provider_requests.ConnectionReturn,
     base_url: str,
-) -> TripResult:
-    flow = trip.flow
+) -> PlatformRequestResult:
+    flow = provider_request.flow
     try:
-        identity = await _fetch_identity(ports, provider, trip, returned, base_url)
+        identity = await _fetch_identity(ports, provider, provider_request, returned, base_url)
     except (sign_in.ProviderAnswerInvalid, sign_in.ProviderConsentDenied, ReauthenticationNotConfirmed, errors.ProviderFailed) as failure:
         await record_failure(ports, caller, LoginFailure.PROVIDER, provider, None, flow.application)
         error = "access_denied" if isinstance(failure, sign_in.ProviderConsentDenied) else "server_error"
@@ -278,13 +287,13 @@ async def _finish(
             raise
         return ErrorReported(response, failure.code)
     if flow.target not in (FlowTarget.LINK, FlowTarget.REAUTHENTICATION):
-        return Authenticated(flow, ProviderIdentity(trip, identity))
-    await platform_identities.complete_for_session(ports, caller, trip, identity, visitor)
+        return Authenticated(flow, ProviderIdentity(provider_request, identity))
+    await platform_identities.complete_for_session(ports, caller, provider_request, identity, visitor)
     return IdentityLinked() if flow.target is FlowTarget.LINK else sign_in.SignedInAgain(flow.request)
 
 
 async def _fetch_identity(
-    ports: Ports, provider: ConnectionSlug, trip: ConnectionTrip, returned: trips.ConnectionReturn, base_url: str
+    ports: Ports, provider: ConnectionSlug, provider_request: ProviderRequest, returned: provider_requests.ConnectionReturn, base_url: str
 ) -> FederatedIdentity:
     """Exchange the provider's code for the identity of the user.
 
@@ -296,12 +305,12 @@ async def _fetch_identity(
     if not isinstance(answer, sign_in.ProviderAnswer) or browser is None or state is None:
         raise sign_in.ProviderAnswerInvalid
     try:
-        connection, client = await _load(ports, provider, trip)
-    except identities.ProviderUnknown:  # the credentials were removed during the trip
+        connection, client = await _load(ports, provider, provider_request)
+    except identities.ProviderUnknown:  # the credentials were removed while the user was there
         if answer.error == "access_denied":
             raise sign_in.ProviderConsentDenied from None
         raise
-    request = platform.make_request(connection, trip, state, browser, base_url)
+    request = platform.make_request(connection, provider_request, state, browser, base_url)
     try:
         received = await openid.redeem(ports, client, request, answer, ("email",))
     except OpenIdErrorReturned as refusal:

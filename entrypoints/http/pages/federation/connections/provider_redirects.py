@@ -1,16 +1,16 @@
-"""Browsers on their way to an organization's identity provider."""
+"""Redirects of browsers to an organization's identity provider."""
 
 from collections.abc import Mapping
 
 from quart import Response
 
-from core.federation.connections.model.saml import ProviderVisit
+from core.federation.connections.model.saml import ProviderRedirect
 from entrypoints.http import kit
 
 
-def visit_response(visit: ProviderVisit, status: int = 303) -> Response:
+def redirect_response(redirect: ProviderRedirect, status: int = 303) -> Response:
     """Return the redirect to the identity provider, or the page that posts our request to it."""
-    return kit.redirect(visit.url, status) if visit.form is None else posting_page(visit.url, visit.form)
+    return kit.redirect(redirect.url, status) if redirect.form is None else posting_page(redirect.url, redirect.form)
 
 
 def posting_page(action: str, parameters: Mapping[str, str]) -> Response:

@@ -1,8 +1,8 @@
-"""Trips of browsers to the identity providers of organizations, to sign in, to sign in again, or to test a connection.
+"""Provider requests at organizations' identity providers, to sign in, to sign in again, or to test a connection.
 
-The browser goes to the identity provider with a state, and returns once with this state. A trip ends with the person that the
-identity provider asserts. It belongs to one browser and one connection (security O-11, O-12). `platform_trips` has the
-trips to the identity providers of the platform, which start and end in the same way.
+The browser goes to the identity provider with a state, and returns once with this state. A provider request ends with the person
+that the identity provider asserts. It belongs to one browser and one connection (security O-11, O-12). `platform_requests` has the
+provider requests at platform identity providers, which start and end in the same way.
 """
 
 from collections.abc import Awaitable
@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.authentication.flow.methods import record_failure
-from core.authentication.flow.model import FLOW_TTL, ConnectionTrip, Flow, FlowEnded, FlowTarget, ProviderHints, new_flow
+from core.authentication.flow.model import FLOW_TTL, Flow, FlowEnded, FlowTarget, ProviderHints, ProviderRequest, new_flow
 from core.authentication.model.login import LoginFailure
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.federation.connections import openid, saml, session_proofs
@@ -21,7 +21,7 @@ from core.federation.connections.model import answers, asserted, connections, se
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.openid import OpenIdClient
 from core.federation.connections.model.people import ConnectionNotActive
-from core.federation.connections.model.saml import CookiesNeeded, ProviderVisit, SamlAnswer
+from core.federation.connections.model.saml import CookiesNeeded, ProviderRedirect, SamlAnswer
 from core.federation.connections.model.saml_responses import decode_response
 from core.federation.model import sign_in
 from core.federation.saml.model.messages import new_message_id
@@ -76,8 +76,8 @@ class PersonArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionTripFailed:
-    """The trip failed. The user can go back to the flow, or to the page from which they linked an account or signed in again."""
+class ProviderRequestFailed:
+    """A failed provider request. The user can go back to the flow, or to the page from which they linked an account or signed in again."""
 
     problem: errors.Refusal | errors.ProviderFailed
     flow: Flow
@@ -87,15 +87,15 @@ class ConnectionTripFailed:
 class SetupTestReturned:
     """The reader of a set-up link returned from the test of a proposed connection. The answer is not read yet."""
 
-    trip: ConnectionTrip
+    provider_request: ProviderRequest
 
 
-ConnectionTripResult: TypeAlias = PersonArrived | sign_in.SignedInAgain | ConnectionTestResult | SetupTestReturned | ConnectionTripFailed
+ProviderRequestResult: TypeAlias = PersonArrived | sign_in.SignedInAgain | ConnectionTestResult | SetupTestReturned | ProviderRequestFailed
 
 
 @dataclass(frozen=True, slots=True)
-class TripConnection:
-    """The connection of a trip, stored or proposed, with our side at its identity provider."""
+class RequestedConnection:
+    """The connection of a provider request, stored or proposed, with our side at its identity provider."""
 
     connection: connections.OrganizationConnection
     own: OpenIdClient | ConnectionDetails  # by protocol
@@ -109,13 +109,13 @@ class TripConnection:
         return cls(connection, ConnectionDetails(connection, credentials.keys, credentials.certificates))
 
 
-async def _load(ports: Ports, connection: connections.OrganizationConnection) -> TripConnection:
+async def _load(ports: Ports, connection: connections.OrganizationConnection) -> RequestedConnection:
     """Return a connection with its credentials. Raises: OrganizationConnectionNotFound, SealBroken."""
     async with ports.storage.reading() as read:
         credentials = await read.connections.credentials(connection.id, ports.clock.now()) or errors.refuse(
             connections.OrganizationConnectionNotFound
         )
-    return TripConnection.of(credentials)
+    return RequestedConnection.of(credentials)
 
 
 # To the identity provider
@@ -123,7 +123,7 @@ async def _load(ports: Ports, connection: connections.OrganizationConnection) ->
 
 async def begin(
     ports: Ports, caller: Caller, connection_id: UUID, device_cookie: str, base_url: str, flow: Flow, hints: ProviderHints | None = None
-) -> ProviderVisit:
+) -> ProviderRedirect:
     """Return the place at the identity provider at which the user signs in.
 
     Raises: OrganizationConnectionNotFound, ConnectionNotActive, FlowEnded; the errors of `openid.start` and `saml.start`.
@@ -135,8 +135,10 @@ async def begin(
     if flow.org_id not in (None, connection.org_id):  # its sign-ins do not count there
         raise connections.OrganizationConnectionNotFound
     flow = replace(flow, expires_at=now + FLOW_TTL)
-    trip = ConnectionTrip(flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + sign_in.STATE_TTL, hints=hints)
-    return await start(ports, caller, TripConnection.of(credentials), trip, device_cookie, base_url)
+    provider_request = ProviderRequest(
+        flow=flow, connection_id=connection.id, begun_at=now, expires_at=now + sign_in.STATE_TTL, hints=hints
+    )
+    return await start(ports, caller, RequestedConnection.of(credentials), provider_request, device_cookie, base_url)
 
 
 def _require_active(credentials: connections.ConnectionCredentials | None) -> connections.ConnectionCredentials:
@@ -148,7 +150,7 @@ def _require_active(credentials: connections.ConnectionCredentials | None) -> co
 
 async def begin_test(
     ports: Ports, caller: callers.Person, connection: connections.OrganizationConnection, way_back: str, device_cookie: str, base_url: str
-) -> ProviderVisit:
+) -> ProviderRedirect:
     """Return the place at the identity provider at which an admin tests a connection in any state. `way_back` is the path of its page.
 
     The page of the test provider is below it.
@@ -156,48 +158,54 @@ async def begin_test(
     now = ports.clock.now()
     ends_at = now + sign_in.STATE_TTL
     flow = new_flow(now, FlowTarget.TEST, way_back, values.digest(device_cookie), expires_at=ends_at)
-    trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
+    provider_request = ProviderRequest(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=ends_at)
     if connection.uses_test_provider:
         state = new_message_id()
-        await store(ports, caller, trip, state)
-        return ProviderVisit(f"{way_back}/provider?{urlencode({'test': state})}")
-    return await start(ports, caller, await _load(ports, connection), trip, device_cookie, base_url)
+        await store(ports, caller, provider_request, state)
+        return ProviderRedirect(f"{way_back}/provider?{urlencode({'test': state})}")
+    return await start(ports, caller, await _load(ports, connection), provider_request, device_cookie, base_url)
 
 
 async def begin_again(
     ports: Ports, caller: callers.Visitor, connection: connections.OrganizationConnection, after: str, device_cookie: str, base_url: str
-) -> ProviderVisit:
-    """Return the visit to the identity provider, which must ask the session's user to sign in again. `after` is the path that follows."""
+) -> ProviderRedirect:
+    """Return the redirect to the identity provider, which must ask the session's user to sign in again. `after`: the path that follows."""
     now, session_id = ports.clock.now(), caller.session_id
     of_session = {"session_id": session_id, "first_session_id": session_id, "wants_fresh": True, "expires_at": now + sign_in.STATE_TTL}
     flow = new_flow(now, FlowTarget.REAUTHENTICATION, after, values.digest(device_cookie), **of_session)
-    trip = ConnectionTrip(flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=flow.expires_at)
-    return await start(ports, caller, await _load(ports, connection), trip, device_cookie, base_url)
+    provider_request = ProviderRequest(
+        flow=flow, connection_id=connection.id, user_id=caller.user_id, begun_at=now, expires_at=flow.expires_at
+    )
+    return await start(ports, caller, await _load(ports, connection), provider_request, device_cookie, base_url)
 
 
-async def start(ports: Ports, caller: Caller, to: TripConnection, trip: ConnectionTrip, device_cookie: str, base_url: str) -> ProviderVisit:
-    """Store a trip, and return the place at the identity provider.
+async def start(
+    ports: Ports, caller: Caller, to: RequestedConnection, provider_request: ProviderRequest, device_cookie: str, base_url: str
+) -> ProviderRedirect:
+    """Store a provider request, and return the place at the identity provider.
 
     Raises: FlowEnded; the errors of `openid.start` and `saml.start`.
     """
     match to.connection.settings, to.own:
         case settings.OidcSettings() as oidc, OpenIdClient() as client:
             state = values.new_secret()
-            request = openid.make_request(to.connection, oidc, trip, state=state, device_cookie=device_cookie, base_url=base_url)
-            visit = ProviderVisit(await openid.start(ports, client, request))
+            request = openid.make_request(
+                to.connection, oidc, provider_request, state=state, device_cookie=device_cookie, base_url=base_url
+            )
+            redirect = ProviderRedirect(await openid.start(ports, client, request))
         case settings.SamlSettings() as saml_settings, ConnectionDetails() as details:
-            state = new_message_id()  # the response names the request, so it finds the trip
-            visit = await saml.start(ports, details, saml_settings, trip, state, base_url)
+            state = new_message_id()  # the response names the request, so it finds the provider request
+            redirect = await saml.start(ports, details, saml_settings, provider_request, state, base_url)
         case _:
             raise FlowEnded  # our side belongs to the other protocol
-    await store(ports, caller, trip, state)
-    return visit
+    await store(ports, caller, provider_request, state)
+    return redirect
 
 
-async def store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str) -> None:
-    """Store a trip with its state. Raises: FlowEnded."""
+async def store(ports: Ports, caller: Caller, provider_request: ProviderRequest, state: str) -> None:
+    """Store a provider request with its state. Raises: FlowEnded."""
     async with ports.storage.transaction(by=caller) as tx:
-        if not await tx.flows.start(trip, values.digest(state)):
+        if not await tx.flows.start(provider_request, values.digest(state)):
             raise FlowEnded
 
 
@@ -205,7 +213,7 @@ async def store(ports: Ports, caller: Caller, trip: ConnectionTrip, state: str) 
 
 
 async def read_response(ports: Ports, connection_id: UUID, browser: str | None, text: str) -> ConnectionReturn:
-    """Return the response in a SAML identity provider's form. The response is not verified yet, and decrypted only for a live trip."""
+    """Return the response in a SAML identity provider's form. It is not verified yet, and decrypted only for a live provider request."""
     answer = await ports.saml_providers.parse(decode_response(text))
     if browser is None and answer.in_response_to is not None:
         raise CookiesNeeded
@@ -214,54 +222,57 @@ async def read_response(ports: Ports, connection_id: UUID, browser: str | None, 
 
 async def finish(
     ports: Ports, caller: Caller, visitor: callers.Person | None, returned: ConnectionReturn, base_url: str
-) -> ConnectionTripResult:
+) -> ProviderRequestResult:
     """Return the person that the identity provider asserts, the result of a test, or the problem.
 
     A sign-in again is stored in the session of the visitor. The answer to a test of a proposed connection is read by `read_test`.
 
     Raises: Limited, ProviderStateUnknown, OrganizationConnectionNotFound; SignedInAsAnotherUser if another user began the test.
     """
-    trip, found = await take(ports, caller, returned)
-    if trip.flow.target is FlowTarget.TEST:
+    provider_request, found = await take(ports, caller, returned)
+    if provider_request.flow.target is FlowTarget.TEST:
         # The values of the answer are for the admin alone.
-        if visitor is None or visitor.user_id != trip.user_id:
+        if visitor is None or visitor.user_id != provider_request.user_id:
             raise sign_in.SignedInAsAnotherUser
         tested = found or errors.refuse(connections.OrganizationConnectionNotFound)
         if tested.connection.uses_test_provider:  # `tests.answer` alone reads its answers
             raise sign_in.ProviderStateUnknown
-        return await read_test(ports, caller, TripConnection.of(tested), trip, returned, base_url, way_back=trip.flow.request)
-    if trip.flow.target is FlowTarget.SETUP_TEST:
-        return SetupTestReturned(trip)
+        return await read_test(
+            ports, caller, RequestedConnection.of(tested), provider_request, returned, base_url, way_back=provider_request.flow.request
+        )
+    if provider_request.flow.target is FlowTarget.SETUP_TEST:
+        return SetupTestReturned(provider_request)
     connection = None
     names: tuple[str, ...] = ()
     try:
         credentials = _require_active(found)
         connection = credentials.connection
-        received = await _complete(ports, caller, TripConnection.of(credentials), trip, returned, base_url)
-        arrived = PersonArrived(trip.flow, asserted.map_claims(connection, received))
+        received = await _complete(ports, caller, RequestedConnection.of(credentials), provider_request, returned, base_url)
+        arrived = PersonArrived(provider_request.flow, asserted.map_claims(connection, received))
         names = arrived.person.claim_names
-        is_again = trip.flow.target is FlowTarget.REAUTHENTICATION
+        is_again = provider_request.flow.target is FlowTarget.REAUTHENTICATION
         if is_again:
-            await session_proofs.complete(ports, visitor, trip, arrived.person, ports.clock.now())
+            await session_proofs.complete(ports, visitor, provider_request, arrived.person, ports.clock.now())
         ports.metrics.connection_answered(connection.protocol, is_accepted=True)
-        return sign_in.SignedInAgain(trip.flow.request) if is_again else arrived
+        return sign_in.SignedInAgain(provider_request.flow.request) if is_again else arrived
     except errors.Refusal as problem:
         attempt = None
         if connection is not None:
             names = problem.received if isinstance(problem, answers.AnswerRefused) else names
             attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem), names)
             ports.metrics.connection_answered(connection.protocol, is_accepted=False)
-        application = trip.flow.application
+        application = provider_request.flow.application
         await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)
-        return ConnectionTripFailed(problem, trip.flow)
+        return ProviderRequestFailed(problem, provider_request.flow)
 
 
 async def take(
     ports: Ports, caller: Caller, returned: ConnectionReturn, provider: ConnectionSlug | None = None
-) -> tuple[ConnectionTrip, connections.ConnectionCredentials | None]:
-    """Return the trip that ends with this answer, with the credentials of an organization's connection, which are decrypted only then.
+) -> tuple[ProviderRequest, connections.ConnectionCredentials | None]:
+    """Return the provider request that ends with this answer, with the credentials of an organization's connection.
 
-    A trip ends only once. An answer from a platform connection names its `provider`, and ends only a trip to this provider.
+    The credentials are decrypted only then. A provider request ends only once. An answer from a platform connection names its
+    `provider`, and ends only a provider request at this provider.
 
     Raises: ProviderStateUnknown.
     """
@@ -269,19 +280,26 @@ async def take(
     is_here = (returned.connection_id in PLATFORM_IDS) == (provider is not None)
     if is_here and browser is not None and state is not None and len(state) <= sign_in.MAX_STATE_LENGTH:
         async with ports.storage.transaction(by=caller) as tx:
-            taken = tx.flows.take_trip(values.digest(state), values.digest(browser), returned.connection_id, now)
+            taken = tx.flows.take_provider_request(values.digest(state), values.digest(browser), returned.connection_id, now)
             found = tx.connections.credentials(returned.connection_id, now)
-        if (trip := await taken) is not None:
-            return trip, await found
+        if (provider_request := await taken) is not None:
+            return provider_request, await found
     await record_failure(ports, caller, LoginFailure.STATE, provider or Method.CONNECTION, None)
     raise sign_in.ProviderStateUnknown
 
 
 async def read_test(
-    ports: Ports, caller: Caller, to: TripConnection, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str, *, way_back: str
+    ports: Ports,
+    caller: Caller,
+    to: RequestedConnection,
+    provider_request: ProviderRequest,
+    returned: ConnectionReturn,
+    base_url: str,
+    *,
+    way_back: str,
 ) -> ConnectionTestResult:
-    """Return the result of a test sign-in. The trip was taken."""
-    return await to_result(to.connection, way_back, _complete(ports, caller, to, trip, returned, base_url))
+    """Return the result of a test sign-in. The provider request was taken."""
+    return await to_result(to.connection, way_back, _complete(ports, caller, to, provider_request, returned, base_url))
 
 
 async def to_result(
@@ -297,7 +315,7 @@ async def to_result(
 
 
 async def _complete(
-    ports: Ports, caller: Caller, to: TripConnection, trip: ConnectionTrip, returned: ConnectionReturn, base_url: str
+    ports: Ports, caller: Caller, to: RequestedConnection, provider_request: ProviderRequest, returned: ConnectionReturn, base_url: str
 ) -> asserted.ReceivedClaims:
     browser, state = (
         returned.browser or errors.refuse(sign_in.ProviderStateUnknown),
@@ -305,17 +323,17 @@ async def _complete(
     )
     match to.connection.settings, to.own, returned.answer:
         case settings.OidcSettings() as oidc, OpenIdClient() as client, sign_in.ProviderAnswer() as answer:
-            request = openid.make_request(to.connection, oidc, trip, state=state, device_cookie=browser, base_url=base_url)
+            request = openid.make_request(to.connection, oidc, provider_request, state=state, device_cookie=browser, base_url=base_url)
             return await openid.complete(ports, to.connection, client, request, answer)
         case settings.SamlSettings() as saml_settings, ConnectionDetails() as details, SamlAnswer() as answer:
-            # The test of a proposed connection stores nothing, and its trip was taken once.
-            verify = saml.verify if trip.flow.target is FlowTarget.SETUP_TEST else saml.verify_or_refetch
+            # The test of a proposed connection stores nothing, and its provider request was taken once.
+            verify = saml.verify if provider_request.flow.target is FlowTarget.SETUP_TEST else saml.verify_or_refetch
             identity = await verify(ports, details, saml_settings, answer, base_url, expected=state)
             with answers.names_received(attribute.name for attribute in identity.attributes):
                 received = saml.to_received(identity, saml_settings)
-                if trip.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
+                if provider_request.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
                     await saml.use_up(ports, caller, to.connection, received.assertion)
-                if trip.flow.wants_fresh and trip.flow.target is not FlowTarget.REAUTHENTICATION:
-                    saml.check_fresh(identity, trip.begun_at)
+                if provider_request.flow.wants_fresh and provider_request.flow.target is not FlowTarget.REAUTHENTICATION:
+                    saml.check_fresh(identity, provider_request.begun_at)
             return received
     raise sign_in.ProviderStateUnknown  # the answer came to the endpoint of the other protocol

@@ -1,4 +1,4 @@
-"""A draft connection with a SAML test identity provider, and browsers that go there and come back."""
+"""A draft connection with a SAML test identity provider, and browsers that sign in there."""
 
 import base64
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ DRAFT: Final = {"state": ConnectionState.DRAFT, "first_activated_at": None}
 
 
 @dataclass(slots=True)
-class SamlVisits:
+class SamlCase:
     """A connection, its identity provider, and the page that tests it."""
 
     ports: Ports
@@ -111,7 +111,7 @@ async def arrive(browser: FakeBrowser, path: str, text: str) -> Answer:
     return await browser.send(path, **hidden_fields(page))
 
 
-async def connect(ports: Ports, org_id: UUID, slug: str = "okta", **changes: Any) -> SamlVisits:
+async def connect(ports: Ports, org_id: UUID, slug: str = "okta", **changes: Any) -> SamlCase:
     """Add a connection with our keys and an identity provider's certificate."""
     provider, now = await new_identity_provider(), ports.clock.now()
     usual: dict[str, Any] = {"entity_id": ENTITY_ID, "sso_url": SSO_URL, "trusts_second_factor": True}
@@ -124,4 +124,4 @@ async def connect(ports: Ports, org_id: UUID, slug: str = "okta", **changes: Any
         await tx.connection_keys.add(org_id, connection.id, replace(provider.ours, id=new_id()), CertificateState.ACTIVE)
         await tx.connection_keys.add(org_id, connection.id, replace(provider.our_next, id=new_id()), CertificateState.NEXT)
         await tx.connection_keys.add_certificate(org_id, connection.id, certificate)
-    return SamlVisits(ports, provider, connection)
+    return SamlCase(ports, provider, connection)

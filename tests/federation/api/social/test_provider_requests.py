@@ -1,4 +1,4 @@
-"""Trips to an identity provider in a sign-in that an application waits for (security O-1, O-5; OpenID Connect Core section 3.1.2.1)."""
+"""Provider requests in a sign-in that an application waits for (security O-1, O-5; OpenID Connect Core section 3.1.2.1)."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -48,7 +48,7 @@ async def agree(sign_in: ProviderSignIn, flow: str) -> dict[str, list[str]]:
 async def test_in_a_flow_that_has_been_open_for_hours_the_provider_must_ask_again(
     provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, clock: FakeClock, asks: dict[str, str]
 ) -> None:
-    """The user signed in at the provider after the flow began, but before this trip: another person may be at the browser now."""
+    """The user signed in at the provider after the flow began, but before this request: another person may be at the browser now."""
     provider = provider_sign_in.provider
     flow = await begin(provider_sign_in, **asks)
     clock.advance(timedelta(hours=2))
@@ -81,10 +81,10 @@ async def test_a_fresh_sign_in_at_the_provider_answers_one_flow(
 # Tabs
 
 
-async def test_of_two_trips_of_one_flow_the_newer_one_signs_in(
+async def test_of_two_provider_requests_of_one_flow_the_newer_one_signs_in(
     provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, metrics: FakeMetrics
 ) -> None:
-    """The trips run in two tabs. The older trip comes back to a page that goes on, and does not disturb the newer trip."""
+    """The requests run in two tabs. The older request comes back to a page that goes on, and does not disturb the newer request."""
     flow = await begin(provider_sign_in)
     older, newer = [await provider_sign_in.start(flow=flow) for _ in range(2)]
     before = await provider_sign_in.snapshot()
@@ -98,7 +98,9 @@ async def test_of_two_trips_of_one_flow_the_newer_one_signs_in(
     assert provider_sign_in.provider.counted["/token"] == 1
 
 
-async def test_two_flows_of_one_browser_have_trips_of_their_own(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+async def test_two_flows_of_one_browser_have_provider_requests_of_their_own(
+    provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID
+) -> None:
     flows = [await begin(provider_sign_in, state=state) for state in ("a", "b")]
     callbacks = [await provider_sign_in.start(flow=flow) for flow in flows]
     for flow, callback in zip(flows, callbacks, strict=True):
@@ -110,7 +112,7 @@ async def test_two_flows_of_one_browser_have_trips_of_their_own(provider_sign_in
 # Other users' flows, and flows that have ended
 
 
-async def test_another_browser_neither_starts_nor_ends_a_trip_of_a_flow(
+async def test_another_browser_neither_starts_nor_ends_a_provider_request_of_a_flow(
     provider_sign_in: ProviderSignIn, app: QuartTrio, acme: Tenant, shop: UUID
 ) -> None:
     """The thieves have the flow's address, or send the victim the way back from their own sign-in."""
@@ -128,7 +130,7 @@ async def test_another_browser_neither_starts_nor_ends_a_trip_of_a_flow(
     assert leads_to(await provider_sign_in.come_back(callback)) == f"/app/flow/{flow}", "the thief did not use it up"
 
 
-async def test_a_flow_that_has_ended_starts_no_trip_and_ends_none(
+async def test_a_flow_that_has_ended_starts_no_provider_request_and_ends_none(
     provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID, clock: FakeClock
 ) -> None:
     flow = await begin(provider_sign_in)
@@ -143,7 +145,7 @@ async def test_a_flow_that_has_ended_starts_no_trip_and_ends_none(
     assert await provider_sign_in.user_id() is None
 
 
-async def test_a_deleted_application_ends_its_trips(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
+async def test_a_deleted_application_ends_its_provider_requests(provider_sign_in: ProviderSignIn, acme: Tenant, shop: UUID) -> None:
     flow = await begin(provider_sign_in)
     callback = await provider_sign_in.start(flow=flow)
     await run_sql(provider_sign_in.pool, "delete from services where id = %s", shop)
