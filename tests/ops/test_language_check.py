@@ -24,8 +24,8 @@ def test_the_check_reads_the_prose_of_pages(tmp_path: Path, capsys: pytest.Captu
         "<!-- begin generated: a -->\nof the name of each\n<!-- end generated: a -->\n\n```sh\none\n```\n[A](the-name-of-the-others.md)\n"
     )
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs/a.md").write_text(f"{skipped}A client key.\n")
+    (tmp_path / "docs" / "a.md").write_text(f"{skipped}A client key.\n")
     assert language.main(tmp_path) == 0
-    (tmp_path / "docs/a.md").write_text(f"{skipped}The name of the key\nof both.\n")
+    (tmp_path / "docs" / "a.md").write_text(f"{skipped}The name of the key\nof both.\n")
     assert language.main(tmp_path) == 1
     assert len(capsys.readouterr().out.splitlines()) == 3
