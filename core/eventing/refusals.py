@@ -50,7 +50,7 @@ async def record(ports: Ports, caller: Caller | None, change: RefusedChange, ref
 
 
 def _actor(caller: Caller) -> tuple[UUID, UUID] | None:
-    """Return the organization that a caller acts in, and the member's or the credential's id."""
+    """Return the organization that a caller acts in, and the id of member or credential."""
     match caller:
         case callers.Member():
             return caller.acts_in.id, caller.user_id

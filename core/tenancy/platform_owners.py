@@ -59,7 +59,7 @@ async def make_owner(tx: Transaction, user_id: UUID, now: datetime) -> None:
 
     Groups give the new owner no roles any longer, and grants by such roles end (security R-11).
 
-    The new owner's links to organizations' connections end, too (security S-12).
+    The new owner's links to connections end, too (security S-12).
     """
     await tx.accounts.promote(user_id, now)
     await connection_links.remove_all(tx, user_id, now)

@@ -35,7 +35,7 @@ def plans_of(service: Service, ask: Callable[[], object], tables: Sequence[str])
 
 @contextmanager
 def _logging(connection: psycopg.Connection[Any]) -> Iterator[Path]:
-    """Log the service's statements in the server's log until the block ends, and yield the log's path."""
+    """Let the server log the service's statements until the block ends, and yield the log file."""
     connection.execute("alter role current_user set log_statement = 'all'")
     connection.execute("alter role current_user set log_error_verbosity = 'default'")  # otherwise values are left out
     try:

@@ -1,6 +1,6 @@
 """The port for mail transport, and all its implementations.
 
-These are the fake, SMTP through the platform's or an organization's server, and the folder.
+These are the fake, SMTP through a server (of the platform or an organization), and the folder.
 """
 
 from collections.abc import Callable, Iterator

@@ -75,7 +75,7 @@ PREVIEWS = {"POST /app/organizations/<org_slug>/branding/preview"}
 
 
 def parameters(view: Any) -> set[str]:
-    """Return the names of a page's or an operation's query parameters."""
+    """Return the names of the query parameters at a page or an operation."""
     model = getattr(view, QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, None)
     return set() if model is None else set(model.model_fields)
 

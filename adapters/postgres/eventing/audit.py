@@ -46,7 +46,7 @@ def _to_actor(row: statements.Row) -> audit.AuditActor:
     return audit.resolve_actor(actor_id, kind, account, address, name)
 
 
-# An entry `l` with its actor's and its impersonator's accounts, `a` and `i`
+# An entry `l` with the accounts of actor (`a`) and impersonator (`i`)
 ENTRY: Final = records.Record(
     audit.AuditEntry,
     "l",

@@ -387,7 +387,7 @@ class EffectivePolicy:
 
 @dataclass(frozen=True, slots=True)
 class PolicyOfUser:
-    """A policy that a user has to meet: an organization's, an application's together with its organization's, or the platform's.
+    """A policy that a user has to meet: for an organization, an application with its organization, or the platform.
 
     An application's settings can ask for a strength. This is a separate policy, because proofs by any method meet it.
     """

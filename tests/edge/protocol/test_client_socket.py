@@ -17,7 +17,7 @@ SEND_WITHIN = 10.0
 
 @contextmanager
 def connected_sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Yield the server's and the client's end of a connection for which the kernel buffers only a few KB."""
+    """Yield both ends (server, client) of a connection for which the kernel buffers only a few KB."""
     with listen("127.0.0.1:0")[0] as listening, closing(socket.socket()) as client:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

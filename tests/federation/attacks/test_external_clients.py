@@ -90,7 +90,7 @@ async def test_lookalike_hosts_are_shown_as_they_are(client: ExternalParty) -> N
 
 
 async def test_no_member_of_a_document_reaches_a_page_as_markup(client: ExternalParty, user: Account) -> None:
-    """This holds when the user is asked and when the document is stored, on users' and admins' pages."""
+    """This holds when the user is asked and when the document is stored, on the pages for users and admins."""
     names = ("client_name", "client_uri", "logo_uri", "tos_uri", "policy_uri", "scope", "software_id")
     members: dict[str, Any] = dict.fromkeys(names, MARKUP)
     client.redirect_uri = f"com.example.app:/{quote(MARKUP)}"

@@ -317,7 +317,7 @@ async def test_only_unverified_accounts_without_any_use_are_deleted(storage: Pos
     }
     await add(storage, *kept_accounts.values(), account("never@example.com", **old))
     await add_member(pool, org, kept_accounts["member"].id)
-    # A deleted service's or organization's records count, too.
+    # Records of a deleted service or organization count, too.
     insert_service_user = (
         "insert into service_users (service_id, user_id, org_id, email, deactivated, created_at) values (%s, %s, %s, %s, false, now())"
     )

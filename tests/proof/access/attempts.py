@@ -151,7 +151,7 @@ def literal(text: str) -> str:
 
 @cache
 def kind_of(name: str) -> frozenset[str]:
-    """Return the words in a field's, a thing's or a column's name that tell what kind of value it has."""
+    """Return the words in a field, thing or column name that tell the kind of its value."""
     return frozenset(word.removesuffix("s") for word in re.split("[_.]", name.lower())) - {"id", "slug", "own", "other", "hash", "used"}
 
 

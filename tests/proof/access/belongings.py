@@ -186,7 +186,7 @@ async def add_code(
 
 
 async def add_email_sign_ins(tx: Transaction, account: Account, slug: str, now: datetime) -> Mapping[str, str]:
-    """Add an API client's and a browser's request to sign in by email. The emails were sent."""
+    """Add requests to sign in by email: from an API client, and from a browser. The emails were sent."""
     things = {
         "email_code": new_code(),
         "email_request_token": new_secret(),

@@ -7,7 +7,7 @@ the same answers as a request without credentials.
 from collections.abc import Mapping
 from typing import Final
 
-# The organization's and the platform's service accounts.
+# The service accounts of organization and platform.
 ROBOTS: Final = {
     "own": "owner-robot",  # the role owner, without grants
     "adm": "admin-robot",

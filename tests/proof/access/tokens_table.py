@@ -15,8 +15,8 @@ TOKENS_OF_MEMBERS: Final = {"owner-token": "owner", "admin-token": "admin", "mem
 NARROW: Final = "narrow-token"  # the owner's token with the scope members:read only
 ELSEWHERE: Final = "elsewhere-token"  # a member of two organizations has it for the second organization
 SUSPENDED: Final = "suspended-token"  # the suspended organization's owner has it
-# Tokens for the own account: the owner's with all scopes, the owner's with account:read only, and a platform owner's with all scopes that
-# exist.
+# Tokens for the own account: of the owner with all scopes, of the owner with account:read only, and of a platform owner with
+# all existing scopes.
 TOKENS_OF_ACCOUNTS: Final = {"account-token": "owner", "reading-token": "owner", "platform-token": "platform"}
 ENDED: Final = "ended-token"
 ALL_TOKENS: Final = (*TOKENS_OF_MEMBERS, NARROW, ELSEWHERE, SUSPENDED, *TOKENS_OF_ACCOUNTS, ENDED)

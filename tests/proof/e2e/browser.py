@@ -45,7 +45,7 @@ def missing() -> str | None:
 
 
 def name_of(element: WebElement) -> str:
-    """Return a link's or button's name, including its text for screen readers."""
+    """Return the name of a link or button, including its text for screen readers."""
     return " ".join(str(element.get_property("textContent")).split())
 
 

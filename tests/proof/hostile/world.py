@@ -131,7 +131,7 @@ class World:
                 yield f"{table} got {row}"
 
     def _read(self, row: Row) -> tuple[str, dict[str, Any]]:
-        """Return a row's table and content, without a user's times and without what A says in a session of the user's own."""
+        """Return table and content of a row, without a user's times, and without A's statements in an own session of the user."""
         table, content = row[0], json.loads(row[1])
         if table == "users":
             return table, {name: value for name, value in content.items() if name not in TIMES}

@@ -49,7 +49,7 @@ class PasskeyUser:
         return answer.json
 
     async def confirm(self, authenticator: SoftAuthenticator | None = None) -> None:
-        """Show this authenticator's newest passkey in the session, by default the user's own authenticator's."""
+        """Show the newest passkey of this authenticator in the session, by default the user's authenticator."""
         options = await self.api.post("/api/auth/reauthenticate/passkey/options", token=self.token)
         body = {"passkey": (authenticator or self.authenticator).get(options.json["publicKey"])}
         answer = await self.api.post("/api/auth/reauthenticate", body, token=self.token)

@@ -1,4 +1,4 @@
-"""The pages for an organization's and the platform's sign-in logs: list and export."""
+"""The pages for the sign-in logs of organization and platform: list and export."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

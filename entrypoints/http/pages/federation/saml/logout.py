@@ -74,8 +74,8 @@ def _repeat_with_get(
 ) -> Response:
     """Make the browser deliver a form's message again, with HTTP-Redirect.
 
-    A cross-site POST carries no SameSite=Lax cookies, and a message counts only with the session's or the logout's
-    cookie.
+    A cross-site POST carries no SameSite=Lax cookies, and a message counts only with the cookie of session or
+    logout.
     """
     if logout_request is not None:
         saml_bindings.check_relay_state(parameters.relay_state)
