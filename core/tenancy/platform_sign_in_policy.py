@@ -18,7 +18,6 @@ from core.kernel.access import NotAPlatformOwner
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
-from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.rules import RULES_OF_PLATFORM, Concerned, Document, EffectivePolicy, PolicyInvalid, PolicyPart, Rule, Rules
 from core.kernel.values import Email
 from core.maintenance import housekeeping
@@ -129,7 +128,7 @@ async def _require_way_in(ports: Ports, tx: storage.Transaction, caller: Person,
     owner = await tx.sign_in_policies.platform_owner(caller.user_id) or refuse(NotAPlatformOwner)
     owner = replace(owner, last_address=caller.address)
     decision = judge(ports, _to_effective(rules), owner, now, email_is_on=ports.policy.email_sign_in)
-    if decision.outcome in (Outcome.ENROLL, Outcome.REFUSED):
+    if sign_in_policies.is_stopped(decision):
         raise sign_in_policies.WouldLockYouOut(decision.rule, caller.address)
 
 

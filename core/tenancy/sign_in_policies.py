@@ -108,7 +108,7 @@ async def save(
         if changes:
             tx.record(events.sign_in_policy_updated(organization.id, new.service_id, changes))
             await require_factors_of_listed(ports, tx, organization.id, now)
-            if Capability.ORGANIZATION_OWN not in rights and (tightened := new.rules.tightened(old.rules, now)):
+            if tightened := new.tightened(old, rights):
                 await tell_admins(tx, organization.id, email_queue.EmailKind.RULES_IMPOSED, caller, tightened, now)
     return PolicyDetails(new, effective.in_force(now))
 

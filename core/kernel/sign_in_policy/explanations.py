@@ -13,22 +13,8 @@ from core.kernel.sign_in_policy import rules
 from core.kernel.sign_in_policy.decision import Decision
 
 BREAK_GLASS: Final = "break_glass_users"  # the name of the break-glass list, beside the rule names
-# The rule labels on pages and in emails.
-LABELS: Final[Mapping[str, str]] = {
-    rules.Rule.METHODS: "Allowed methods",
-    rules.Rule.SECOND_FACTOR: "Second factor",
-    rules.Rule.PHISHING_RESISTANT: "Passkey",
-    rules.Rule.MIN_PASSWORD_LENGTH: "Shortest password",
-    rules.Rule.SESSION_LIFETIME: "Longest session",
-    rules.Rule.SESSION_IDLE: "Longest idle time",
-    rules.Rule.DEVICE_TRUST: "Trusted devices",
-    rules.Rule.ADMIN_NETWORKS: "Networks of admins",
-    rules.Rule.INVITED_DOMAINS: "Domains of invited addresses",
-    rules.Rule.CONNECTIONS: "Required connections",
-    rules.Rule.CONNECTION: "Required connection",
-    BREAK_GLASS: "Break glass",
-    rules.GRACE_DAYS: "Grace period",
-}
+# The labels on pages and in emails.
+LABELS: Final[Mapping[str, str]] = {**{name: member.label for name, member in rules.MEMBERS.items()}, BREAK_GLASS: "Break glass"}
 _FACTS: Final = {
     rules.Rule.SECOND_FACTOR: "{} requires a second factor.",
     rules.Rule.PHISHING_RESISTANT: "{} requires a passkey.",

@@ -1,7 +1,8 @@
 """The rules of a sign-in policy, which an organization, an application or the platform has, and the networks that they name."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface, ip_network
@@ -55,22 +56,6 @@ class PolicyInvalid(Invalid):
         self.member, self.problem = member, problem
 
 
-class Rule(StrEnum):
-    """A rule of a sign-in policy. The values are the member names in the document."""
-
-    METHODS = "methods"
-    SECOND_FACTOR = "second_factor"
-    PHISHING_RESISTANT = "phishing_resistant"
-    MIN_PASSWORD_LENGTH = "min_password_length"  # noqa: S105  (a name)
-    SESSION_LIFETIME = "session_lifetime_minutes"
-    SESSION_IDLE = "session_idle_minutes"
-    DEVICE_TRUST = "device_trust_days"
-    ADMIN_NETWORKS = "admin_networks"
-    INVITED_DOMAINS = "invited_domains"
-    CONNECTIONS = "required_connections"  # an organization's rule, for the addresses at every domain
-    CONNECTION = "required_connection"  # an application's rule, for all its users
-
-
 class Concerned(StrEnum):
     """The users that a rule about factors concerns."""
 
@@ -79,39 +64,211 @@ class Concerned(StrEnum):
     HIGH_RISK = "high_risk"  # sign-ins with a high risk
 
 
-# The rules that take effect when a grace period ends.
-RULES_WITH_GRACE: Final = (Rule.METHODS, Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT)
-RULES_OF_ORGANIZATIONS: Final = frozenset(Rule) - {Rule.CONNECTION}
-RULES_OF_APPLICATIONS: Final = frozenset({*RULES_WITH_GRACE, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST, Rule.CONNECTION})
-# These rules are about new passwords and invitations, and keep no user out.
-RULES_WITHOUT_LOCKOUT: Final = frozenset({Rule.MIN_PASSWORD_LENGTH, Rule.INVITED_DOMAINS})
-RULES_OF_PLATFORM: Final = frozenset(
-    {Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.ADMIN_NETWORKS}
-)
 PROVIDER_PREFIX: Final = "provider:"
 METHODS: Final = (
     *(Method.PASSWORD.value, Method.EMAIL.value, Method.PASSKEY.value, Method.TOTP.value, Method.CONNECTION.value),
     *(PROVIDER_PREFIX + slug for slug in connections.PLATFORM_CONNECTIONS),
 )
 MAX_ITEMS: Final = 50  # of networks and domains
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A rule's meaning, its place, and how its values are stored, combined and compared. Only `decide` knows the effect.
+
+    A rule with the value `empty` asks for nothing, and has no member in the document.
+    """
+
+    name: str  # of the member in the document
+    label: str  # on pages and in emails
+    meaning: str  # in the API
+    _: KW_ONLY
+    field: str = ""  # in `Rules`, if it has another name there
+    of_organizations: bool = True
+    of_applications: bool = False
+    of_platform: bool = False
+    has_grace: bool = False  # a stricter value starts when the grace period ends
+    keeps_out: bool = True  # False: the rule is about new passwords or invitations
+    lockout: str | None = None  # why the caller, who has this {address}, cannot save such a value
+    empty: Any = None
+    limits: tuple[int, int] | None = None  # the least and the greatest number
+    choices: Sequence[str] | None = None
+    problem: Callable[[Any], str | None] = lambda _: None  # a sentence about a list that a user wrote
+    read: Callable[[Any], Any] = lambda stored: stored  # unknown parts are ignored: a later release may have written them
+    write: Callable[[Any], Any] = lambda value: value
+    show: Callable[[Any], Any] | None = None  # as users read and write the value, if that is not the stored form
+    strictest: Callable[[Sequence[Any]], Any] = lambda found: found[0]  # most rules have a value in one policy only
+    is_stricter: Callable[[Any, Any], bool] = operator.ne  # (new, old): whether the new value can keep out further users
+    concerns: Callable[[Any], frozenset[Concerned]] = lambda _: frozenset({Concerned.EVERYONE})
+
+    def find_problem(self, stored: Any) -> str | None:
+        """Return a sentence about a value that a user wrote, or None if the value is valid."""
+        if self.limits is not None:
+            least, most = self.limits
+            return None if least <= stored <= most else f"Choose a number from {least} to {most}."
+        if self.choices is not None and (unknown := set(stored) - set(self.choices)):
+            return f"{min(unknown)!r} is unknown. Choose from {', '.join(self.choices)}."
+        return f"Name at most {MAX_ITEMS}." if len(stored) > MAX_ITEMS else self.problem(stored)
+
+
+def _factor_rule(name: str, label: str, meaning: str, choices: Sequence[Concerned]) -> Definition:
+    return Definition(
+        name,
+        label,
+        meaning,
+        of_applications=True,
+        of_platform=True,
+        has_grace=True,
+        empty=frozenset(),
+        choices=choices,
+        read=lambda stored: frozenset(who for who in Concerned if who in stored),
+        write=lambda concerned: [who.value for who in Concerned if who in concerned],
+        strictest=lambda found: frozenset.union(*found),
+        is_stricter=lambda new, old: Concerned.EVERYONE not in old and not new <= old,
+        concerns=frozenset,
+    )
+
+
+def _period_rule(name: str, label: str, meaning: str, limits: tuple[int, int], *, of_platform: bool = True) -> Definition:
+    """Return the rule about a period. Its name is the field with the unit, such as `device_trust_days`."""
+    field_name, _, units = name.rpartition("_")
+    unit = timedelta(**{units: 1})
+    return Definition(
+        name,
+        label,
+        meaning,
+        field=field_name,
+        of_applications=True,
+        of_platform=of_platform,
+        limits=limits,
+        read=lambda stored: stored * unit,
+        write=lambda period: period // unit,
+        strictest=min,
+        is_stricter=operator.lt,
+    )
+
+
+class Rule(StrEnum):
+    """A rule of a sign-in policy. The values are the member names in the document."""
+
+    definition: Definition
+    field: str  # the name in `Rules`
+
+    def __new__(cls, definition: Definition) -> Self:
+        member = str.__new__(cls, definition.name)
+        member._value_, member.definition, member.field = definition.name, definition, definition.field or definition.name
+        return member
+
+    METHODS = Definition(
+        "methods",
+        "Allowed methods",
+        f"The methods of a sign-in: {', '.join(f'`{name}`' for name in METHODS)}. null allows all.",
+        of_applications=True,
+        has_grace=True,
+        choices=METHODS,
+        problem=lambda names: None if names else "Allow at least one method, or leave the rule out.",
+        read=lambda stored: frozenset(name for name in METHODS if name in stored),
+        write=lambda methods: [name for name in METHODS if name in methods],
+        strictest=lambda found: frozenset.intersection(*found),
+        is_stricter=lambda new, old: not new >= old,
+    )
+    SECOND_FACTOR = _factor_rule(
+        "second_factor",
+        "Second factor",
+        "The users who need a second factor: `everyone`, `admins`, or `high_risk` for sign-ins with a high risk.",
+        [*Concerned],
+    )
+    PHISHING_RESISTANT = _factor_rule(
+        "phishing_resistant", "Passkey", "The users who need a passkey: `everyone` or `admins`.", [Concerned.EVERYONE, Concerned.ADMINS]
+    )
+    MIN_PASSWORD_LENGTH = Definition(
+        "min_password_length",
+        "Shortest password",
+        "The least length of new passwords of accounts that the organization controls.",
+        keeps_out=False,
+        limits=(8, 64),
+    )
+    SESSION_LIFETIME = _period_rule(
+        "session_lifetime_minutes",
+        "Longest session",
+        "The number of minutes after which users confirm that it's them, or sign in again.",
+        (15, 90 * 24 * 60),
+    )
+    SESSION_IDLE = _period_rule(
+        "session_idle_minutes",
+        "Longest idle time",
+        "The number of minutes without a request after which users confirm that it's them, or sign in again.",
+        (5, 30 * 24 * 60),
+    )
+    DEVICE_TRUST = _period_rule(
+        "device_trust_days",
+        "Trusted devices",
+        "The number of days during which a trusted device skips the second factor. 0: it never does.",
+        (0, 90),
+        of_platform=False,
+    )
+    ADMIN_NETWORKS = Definition(
+        "admin_networks",
+        "Networks of admins",
+        "The networks from which owners and admins may act, such as `203.0.113.0/24`. null allows all.",
+        of_platform=True,
+        lockout="Your address {address} is outside these networks. Add a network with it.",
+        empty=(),
+        problem=lambda texts: next(filter(None, map(problem_of_network, texts)), None),
+        read=lambda texts: tuple(ip_network(text) for text in texts),
+        write=lambda networks: [str(network) for network in networks],
+        is_stricter=lambda new, old: not set(new) >= set(old),
+        concerns=lambda _: frozenset({Concerned.ADMINS}),
+    )
+    INVITED_DOMAINS = Definition(
+        "invited_domains",
+        "Domains of invited addresses",
+        "The domains of the email addresses that can be invited. null allows all.",
+        keeps_out=False,
+        read=lambda texts: frozenset(values.Domain.parse(text) for text in texts) or None,
+        write=sorted,
+    )
+    # A domain without its connection is a stricter value, too: its addresses can need the connection of another domain.
+    CONNECTIONS = Definition(
+        "required_connections",
+        "Required connections",
+        "The slugs of the active connections through which users have to come, by the verified domain of their address.",
+        empty=MappingProxyType({}),
+        read=lambda stored: {values.Domain.parse(name): connections.RequiredConnection.read(each) for name, each in stored.items()},
+        write=lambda required: {domain: each.document for domain, each in sorted(required.items())},
+        show=lambda required: {domain: each.slug for domain, each in sorted(required.items())},
+        concerns=lambda _: frozenset(),  # `Rules.required_for` decides
+    )
+    CONNECTION = Definition(
+        "required_connection",
+        "Required connection",
+        "The slug of the active connection of the organization through which all users of the service have to come.",
+        of_organizations=False,
+        of_applications=True,
+        lockout="With these rules you could not sign in yourself. First sign in through this connection, or list yourself for break glass "
+        "and sign in without an identity provider.",
+        read=connections.RequiredConnection.read,
+        write=lambda connection: connection.document,
+        show=lambda connection: connection.slug,
+        concerns=lambda _: frozenset(),  # `Rules.required_for` decides
+    )
+
+
 GRACE_DAYS: Final = "grace_days"
-# The least and the greatest value per number.
-LIMITS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    {
-        Rule.MIN_PASSWORD_LENGTH: (8, 64),
-        Rule.SESSION_LIFETIME: (15, 90 * 24 * 60),
-        Rule.SESSION_IDLE: (5, 30 * 24 * 60),
-        Rule.DEVICE_TRUST: (0, 90),
-        GRACE_DAYS: (0, 60),
-    }
+_GRACE: Final = _period_rule(
+    GRACE_DAYS,
+    "Grace period",
+    "The number of days until `methods`, `second_factor` and `phishing_resistant` start, when they become stricter.",
+    (0, 60),
 )
-_CHOICES: Final[Mapping[Rule, Sequence[str]]] = MappingProxyType(
-    {
-        Rule.METHODS: METHODS,
-        Rule.SECOND_FACTOR: [*Concerned],
-        Rule.PHISHING_RESISTANT: [Concerned.EVERYONE, Concerned.ADMINS],
-    }
-)
+# The members of the documents that users write.
+MEMBERS: Final[Mapping[str, Definition]] = MappingProxyType({**{rule: rule.definition for rule in Rule}, GRACE_DAYS: _GRACE})
+# Each decision reads these. Without the list, it would take twice the time.
+_FIELDS: Final = [(rule, rule.field, rule.definition.empty) for rule in Rule]
+RULES_WITH_GRACE: Final = tuple(rule for rule in Rule if rule.definition.has_grace)
+RULES_OF_ORGANIZATIONS: Final = tuple(rule for rule in Rule if rule.definition.of_organizations)
+RULES_OF_APPLICATIONS: Final = tuple(rule for rule in Rule if rule.definition.of_applications)
+RULES_OF_PLATFORM: Final = tuple(rule for rule in Rule if rule.definition.of_platform)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,20 +298,10 @@ class Rules:
 
         Raises: PolicyInvalid.
         """
-        known = {name: value for name in [*Rule, GRACE_DAYS] if (value := document.get(name)) is not None}
-        for name, (least, most) in LIMITS.items():
-            if name in known and not least <= known[name] <= most:
-                raise PolicyInvalid(name, f"Choose a number from {least} to {most}.")
-        for rule, choices in _CHOICES.items():
-            if unknown := set(known.get(rule, ())) - set(choices):
-                raise PolicyInvalid(rule, f"{min(unknown)!r} is unknown. Choose from {', '.join(choices)}.")
-        if known.get(Rule.METHODS) == []:
-            raise PolicyInvalid(Rule.METHODS, "Allow at least one method, or leave the rule out.")
-        for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS, Rule.CONNECTIONS):
-            if len(known.get(rule, ())) > MAX_ITEMS:
-                raise PolicyInvalid(rule, f"Name at most {MAX_ITEMS}.")
-        if problem := next(filter(None, map(problem_of_network, known.get(Rule.ADMIN_NETWORKS, ()))), None):
-            raise PolicyInvalid(Rule.ADMIN_NETWORKS, problem)
+        known = {name: stored for name in MEMBERS if (stored := document.get(name)) is not None}
+        for name, stored in known.items():
+            if (problem := MEMBERS[name].find_problem(stored)) is not None:
+                raise PolicyInvalid(name, problem)
         try:
             return cls.read(known)
         except values.DomainInvalid as invalid:
@@ -163,44 +310,24 @@ class Rules:
     @classmethod
     def read(cls, document: Document) -> Self:
         """Return the rules in a stored document. Unknown members are ignored: a later release may have written them."""
-        domains = frozenset(values.Domain.parse(text) for text in document.get(Rule.INVITED_DOMAINS, ()))
-        methods = document.get(Rule.METHODS)
         return cls(
-            methods=None if methods is None else frozenset(methods),
-            second_factor=_to_concerned(document, Rule.SECOND_FACTOR),
-            phishing_resistant=_to_concerned(document, Rule.PHISHING_RESISTANT),
-            min_password_length=document.get(Rule.MIN_PASSWORD_LENGTH),
-            session_lifetime=_to_time("minutes", document.get(Rule.SESSION_LIFETIME)),
-            session_idle=_to_time("minutes", document.get(Rule.SESSION_IDLE)),
-            device_trust=_to_time("days", document.get(Rule.DEVICE_TRUST)),
-            admin_networks=tuple(ip_network(text) for text in document.get(Rule.ADMIN_NETWORKS, ())),
-            invited_domains=domains or None,
-            required_connections={
-                values.Domain.parse(domain): connections.RequiredConnection.read(each)
-                for domain, each in document.get(Rule.CONNECTIONS, {}).items()
-            },
-            required_connection=None if (one := document.get(Rule.CONNECTION)) is None else connections.RequiredConnection.read(one),
-            grace=timedelta(days=document.get(GRACE_DAYS, 0)),
+            **{rule.field: rule.definition.read(stored) for rule in Rule if (stored := document.get(rule)) is not None},
+            grace=_GRACE.read(document.get(GRACE_DAYS, 0)),
             due_at={Rule(name): datetime.fromisoformat(time) for name, time in document.get("due_at", {}).items() if name in [*Rule]},
             until_due=document.get("until_due", {}),
         )
 
     @property
+    def present(self) -> dict[Rule, Any]:
+        """The rules that ask for something, with their values."""
+        return {rule: value for rule, name, empty in _FIELDS if (value := getattr(self, name)) != empty}
+
+    @property
     def document(self) -> dict[str, Any]:
         """The rules as a document. Rules that ask for nothing have no member."""
         members: dict[str, Any] = {
-            Rule.METHODS.value: None if self.methods is None else [name for name in METHODS if name in self.methods],
-            Rule.SECOND_FACTOR.value: [who.value for who in Concerned if who in self.second_factor] or None,
-            Rule.PHISHING_RESISTANT.value: [who.value for who in Concerned if who in self.phishing_resistant] or None,
-            Rule.MIN_PASSWORD_LENGTH.value: self.min_password_length,
-            Rule.SESSION_LIFETIME.value: None if self.session_lifetime is None else self.session_lifetime // timedelta(minutes=1),
-            Rule.SESSION_IDLE.value: None if self.session_idle is None else self.session_idle // timedelta(minutes=1),
-            Rule.DEVICE_TRUST.value: None if self.device_trust is None else self.device_trust.days,
-            Rule.ADMIN_NETWORKS.value: [str(network) for network in self.admin_networks] or None,
-            Rule.INVITED_DOMAINS.value: None if self.invited_domains is None else sorted(self.invited_domains),
-            Rule.CONNECTIONS.value: {domain: each.document for domain, each in sorted(self.required_connections.items())} or None,
-            Rule.CONNECTION.value: None if self.required_connection is None else self.required_connection.document,
-            GRACE_DAYS: self.grace.days or None,
+            **{rule.value: rule.definition.write(value) for rule, value in self.present.items()},
+            GRACE_DAYS: _GRACE.write(self.grace) or None,
             "due_at": {rule.value: values.rfc3339(due) for rule, due in sorted(self.due_at.items())} or None,
             "until_due": dict(self.until_due) or None,
         }
@@ -209,11 +336,9 @@ class Rules:
     @property
     def shown(self) -> dict[str, Any]:
         """The rules as users read and write them: a document with connection slugs."""
-        slugs = {
-            Rule.CONNECTIONS.value: {domain: each.slug for domain, each in sorted(self.required_connections.items())},
-            Rule.CONNECTION.value: self.required_connection and self.required_connection.slug,
+        return self.document | {
+            rule.value: rule.definition.show(value) for rule, value in self.present.items() if rule.definition.show is not None
         }
-        return {name: slugs.get(name, value) for name, value in self.document.items()}
 
     @property
     def requires_connection(self) -> bool:
@@ -235,8 +360,8 @@ class Rules:
 
     def require_only(self, rules: Collection[Rule]) -> Self:
         """Return the rules, which must all be in `rules`. Raises: PolicyInvalid if `rules` lacks a rule."""
-        for rule in Rule:
-            if rule in self.document and rule not in rules:
+        for rule in self.present:
+            if rule not in rules:
                 raise PolicyInvalid(rule, "This policy has no such rule.")
         return self
 
@@ -246,7 +371,7 @@ class Rules:
         if not later:
             return self
         earlier = Rules.read(self.until_due)
-        return replace(self, **{rule.value: getattr(earlier, rule) for rule in later})
+        return replace(self, **{rule.field: getattr(earlier, rule.field) for rule in later})
 
     def with_due_dates(self, before: "Rules", now: datetime) -> Self:
         """Return the rules, with start times for the rules that start later.
@@ -267,12 +392,7 @@ class Rules:
         """Return the rules that can keep out users who meet the earlier rules, at any time from `since` (UTC) on."""
         starts = {due for due in (*self.due_at.values(), *before.due_at.values()) if due > since}
         pairs = [(self.in_force(at), before.in_force(at)) for at in (since, *starts)]
-        names = {rule for new, old in pairs for rule in Rule if rule not in RULES_WITHOUT_LOCKOUT and _is_stricter(rule, new, old)}
-        # If a domain's connection is dropped, its addresses can need another connection.
-        is_dropped = any(
-            new.required_connections and not old.required_connections.keys() <= new.required_connections.keys() for new, old in pairs
-        )
-        return frozenset(names | {Rule.CONNECTIONS} if is_dropped else names)
+        return frozenset(rule for new, old in pairs for rule in Rule if rule.definition.keeps_out and _is_stricter(rule, new, old))
 
     def with_earlier(self, names: Collection[Rule], before: "Rules") -> "Rules":
         """Return these rules, with the values and starts that `before`, the earlier rules, has for the rules in `names`."""
@@ -305,24 +425,12 @@ class Rules:
 
 
 def strictest_rules(all_rules: Sequence[Rules]) -> Rules:
-    """Return the strictest value of every rule that applications can have.
-
-    All further rules come from the first item. The dates are left out.
-    """
-    first, methods = next(iter(all_rules), Rules()), [rules.methods for rules in all_rules if rules.methods is not None]
-    return Rules(
-        methods=frozenset.intersection(*methods) if methods else None,
-        second_factor=frozenset[Concerned]().union(*(rules.second_factor for rules in all_rules)),
-        phishing_resistant=frozenset[Concerned]().union(*(rules.phishing_resistant for rules in all_rules)),
-        min_password_length=first.min_password_length,
-        session_lifetime=_least([rules.session_lifetime for rules in all_rules]),
-        session_idle=_least([rules.session_idle for rules in all_rules]),
-        device_trust=_least([rules.device_trust for rules in all_rules]),
-        admin_networks=first.admin_networks,
-        invited_domains=first.invited_domains,
-        required_connections=first.required_connections,
-        required_connection=next((each for rules in all_rules if (each := rules.required_connection) is not None), None),
-    )
+    """Return the strictest value of every rule. The dates are left out."""
+    found = dict[Rule, list[Any]]()
+    for rules in all_rules:
+        for rule, value in rules.present.items():
+            found.setdefault(rule, []).append(value)
+    return Rules(**{rule.field: rule.definition.strictest(values) for rule, values in found.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +487,7 @@ class EffectivePolicy:
 
         Among trust periods for devices, the shortest counts.
         """
-        parts = [part for part in self.parts if rule in part.rules.in_force(now).document]
+        parts = [part for part in self.parts if rule in part.rules.in_force(now).present]
         if rule is Rule.DEVICE_TRUST:
             parts.sort(key=lambda part: timedelta.max if part.rules.device_trust is None else part.rules.device_trust)
         return parts[0].name if parts else self.name
@@ -407,36 +515,11 @@ class PolicyOfUser:
 
 
 def _concern(rules: Rules, *, is_admin: bool) -> bool:
-    of_factors = rules.second_factor | rules.phishing_resistant
-    is_asked = bool(of_factors - {Concerned.ADMINS}) or (is_admin and bool(of_factors or rules.admin_networks))
-    return is_asked or (rules.methods, rules.session_lifetime, rules.session_idle, rules.device_trust) != (None,) * 4
-
-
-def _to_concerned(document: Document, rule: Rule) -> frozenset[Concerned]:
-    return frozenset(Concerned(text) for text in document.get(rule, ()) if text in [*Concerned])
-
-
-def _to_time(unit: str, value: int | None) -> timedelta | None:
-    return None if value is None else timedelta(**{unit: value})
-
-
-def _least(times: Collection[timedelta | None]) -> timedelta | None:
-    return min((time for time in times if time is not None), default=None)
+    present = [(rule.definition, value) for rule, value in rules.present.items() if rule.definition.keeps_out]
+    concerned = frozenset[Concerned]().union(*(definition.concerns(value) for definition, value in present))
+    return bool(concerned if is_admin else concerned - {Concerned.ADMINS})
 
 
 def _is_stricter(rule: Rule, new: Rules, old: Rules) -> bool:
-    if rule in (Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT):
-        return not _everyone_counts_for_all(getattr(new, rule)) <= _everyone_counts_for_all(getattr(old, rule))
-    was, is_ = old.document.get(rule), new.document.get(rule)
-    if was is None or is_ is None:
-        return is_ is not None
-    match is_:
-        case int():
-            return bool(is_ < was)
-        case dict():  # a connection, or connections by domain
-            return any(was.get(name) != value for name, value in is_.items())
-    return not set(is_) >= set(was)
-
-
-def _everyone_counts_for_all(concerned: frozenset[Concerned]) -> frozenset[Concerned]:
-    return frozenset(Concerned) if Concerned.EVERYONE in concerned else concerned
+    was, is_ = old.present.get(rule), new.present.get(rule)
+    return is_ is not None and (was is None or rule.definition.is_stricter(is_, was))

@@ -101,12 +101,8 @@ class WouldLockYouOut(errors.Invalid):
     """With these rules you could not sign in yourself. Set up the missing factor first, or give a grace period."""
 
     def __init__(self, rule: Rule | None, address: str | None) -> None:
-        problems = {
-            Rule.ADMIN_NETWORKS: f"Your address {address} is outside these networks. Add a network with it.",
-            Rule.CONNECTION: "With these rules you could not sign in yourself. First sign in through this connection, or list yourself for "
-            "break glass and sign in without an identity provider.",
-        }
-        super().__init__(None if rule is None else problems.get(rule))
+        lockout = None if rule is None else rule.definition.lockout
+        super().__init__(None if lockout is None else lockout.format(address=address))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +145,10 @@ class SignInPolicy:
             if marked.imposed():
                 return marked
         return replace(changed, owner_rules=None, imposed_requirements=frozenset())
+
+    def tightened(self, before: "SignInPolicy", rights: roles.Rights) -> frozenset[Rule]:
+        """Return the rules that a member with these rights tightened by this change, and no rule for the owner."""
+        return frozenset() if roles.Capability.ORGANIZATION_OWN in rights else self.rules.tightened(before.rules, self.changed_at)
 
     def with_imposed(self, requirement: str) -> "SignInPolicy":
         """Return the policy with one more requirement in `imposed_requirements`."""

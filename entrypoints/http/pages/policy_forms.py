@@ -1,6 +1,6 @@
 """The form for a sign-in policy, and its preview: for an organization, an application and the platform."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -29,6 +29,16 @@ CONCERNED: Final = [("", "Not required"), (Concerned.ADMINS.value, "For owners a
 LABELS_OF_PLATFORM: Final[Mapping[str, str]] = {**LABELS, Rule.ADMIN_NETWORKS: "Networks of platform owners"}
 CONCERNED_OF_PLATFORM: Final = [("", "Not required"), (Concerned.EVERYONE.value, "For all platform owners")]
 M = TypeVar("M", bound=kit.RequestModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormRule:
+    """How a rule stands in the form and in a list of rules. Values have the form that `Rules.shown` has."""
+
+    parse: Callable[[str, Form], Any] = lambda text, _: form_values.to_number(text)  # the text in the rule's field, and all fields
+    to_text: Callable[[Any], str] = str  # in this field
+    to_fields: Callable[[Any], Mapping[str, str]] = lambda _: {}  # further fields. None: there is no such rule
+    describe: Callable[[Any], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,44 +93,27 @@ def offered_methods(usable: Collection[str], policy: sign_in_policies.SignInPoli
 
 def _stored(policy: sign_in_policies.SignInPolicy) -> dict[str, str]:
     """Return the form fields for a stored policy."""
-    rules, document = policy.rules, policy.rules.document
-    numbers = (Rule.MIN_PASSWORD_LENGTH, Rule.SESSION_LIFETIME, Rule.SESSION_IDLE, Rule.DEVICE_TRUST)
-    return {
-        **{METHOD + name: "yes" for name in METHODS if rules.methods is None or name in rules.methods},
-        **{rule.value: str(document.get(rule, "")) for rule in numbers},
-        **{rule.value: "\n".join(document.get(rule, ())) for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS)},
-        **{CONNECTION_OF + domain: each.slug for domain, each in rules.required_connections.items()},
-        Rule.CONNECTION.value: "" if rules.required_connection is None else rules.required_connection.slug,
-        Rule.SECOND_FACTOR.value: _chosen(rules.second_factor, policy),
-        Rule.PHISHING_RESISTANT.value: _chosen(rules.phishing_resistant, policy),
-        HIGH_RISK: "yes" if Concerned.HIGH_RISK in rules.second_factor else "",
-        GRACE_DAYS: str(rules.grace.days),
-        "version": str(policy.version),
-    }
+    fields, shown = {GRACE_DAYS: str(policy.rules.grace.days), "version": str(policy.version)}, policy.rules.shown
+    for rule, in_form in (FORM_OF_PLATFORM if policy.org_id is None else FORM).items():
+        fields[rule.value] = in_form.to_text(shown[rule]) if rule in shown else ""
+        fields |= in_form.to_fields(shown.get(rule))
+    return fields
 
 
-def _chosen(concerned: frozenset[Concerned], policy: sign_in_policies.SignInPolicy) -> str:
-    """Return the option in CONCERNED for the users that a rule concerns. All users under the platform's policy are admins."""
-    if policy.org_id is None and concerned:
-        return Concerned.EVERYONE
+def _chosen(concerned: Collection[str]) -> str:
+    """Return the option in CONCERNED for the users that a rule concerns."""
     return next((who.value for who in (Concerned.EVERYONE, Concerned.ADMINS) if who in concerned), "")
 
 
 def to_policy(model: type[M], form: Form, offered: Sequence[str] = METHODS) -> M:
     """Return the API request that the form stands for. All offered methods together are no rule, so that later methods count, too."""
-    methods = [name for name in form_values.checked(form, METHOD) if name in METHODS]
-    required = {name.removeprefix(CONNECTION_OF): slug for name, slug in form.items() if name.startswith(CONNECTION_OF) and slug}
-    chosen = [form.get(Rule.SECOND_FACTOR, ""), HIGH_RISK if HIGH_RISK in form else ""]
-    parsers = {
-        Rule.METHODS.value: lambda _: None if {*methods} >= {*offered} else methods,
-        Rule.SECOND_FACTOR.value: lambda _: [each for each in chosen if each],
-        Rule.PHISHING_RESISTANT.value: lambda text: [text] if text else [],
-        Rule.ADMIN_NETWORKS.value: lambda text: form_values.to_lines(text) or None,
-        Rule.INVITED_DOMAINS.value: lambda text: form_values.to_lines(text) or None,
-        Rule.CONNECTIONS.value: lambda _: required or None,
-        Rule.CONNECTION.value: lambda text: text or None,
-        **{name: form_values.to_number for name in model.model_fields if name.endswith(("_length", "_minutes", "_days", "version"))},
-    }
+
+    def parser(rule: Rule) -> Callable[[str], Any]:
+        return lambda text: FORM[rule].parse(text, form)
+
+    parsers = {rule.value: parser(rule) for rule in FORM} | dict.fromkeys((GRACE_DAYS, "version"), form_values.to_number)
+    if {*form_values.checked(form, METHOD)} >= {*offered}:
+        parsers[Rule.METHODS.value] = lambda _: None
     return form_values.to_model(model, form, {name: parse for name, parse in parsers.items() if name in model.model_fields})
 
 
@@ -142,20 +135,8 @@ def wrong_rule(refusal: Refusal, _: Form) -> str | None:
 
 def describe(rules: Rules, *, is_platform: bool = False) -> list[tuple[str, str, datetime | None]]:
     """Return label and value for every rule that asks for something, and its start if it starts later."""
-    document, labels = rules.shown, LABELS_OF_PLATFORM if is_platform else LABELS
-    who = (lambda _: "for platform owners") if is_platform else _who
-    values = {
-        Rule.METHODS: ", ".join(_method_label(name) for name in document.get(Rule.METHODS, ())),
-        Rule.SECOND_FACTOR: who(rules.second_factor),
-        Rule.PHISHING_RESISTANT: who(rules.phishing_resistant),
-        Rule.MIN_PASSWORD_LENGTH: f"{rules.min_password_length} characters",
-        **{rule: _duration(document.get(rule, 0)) for rule in (Rule.SESSION_LIFETIME, Rule.SESSION_IDLE)},
-        Rule.DEVICE_TRUST: _trust(document.get(Rule.DEVICE_TRUST, 0)),
-        **{rule: ", ".join(document.get(rule, ())) for rule in (Rule.ADMIN_NETWORKS, Rule.INVITED_DOMAINS)},
-        Rule.CONNECTIONS: ", ".join(f"{domain}: {slug}" for domain, slug in document.get(Rule.CONNECTIONS, {}).items()),
-        Rule.CONNECTION: document.get(Rule.CONNECTION, ""),
-    }
-    return [(labels[rule], text, rules.due_at.get(rule)) for rule, text in values.items() if rule in document]
+    shown, (labels, form_rules) = rules.shown, (LABELS_OF_PLATFORM, FORM_OF_PLATFORM) if is_platform else (LABELS, FORM)
+    return [(labels[rule], form_rules[rule].describe(shown[rule]), rules.due_at.get(rule)) for rule in Rule if rule in shown]
 
 
 def own_policy_values(policies: Sequence[PolicyOfUser]) -> list[dict[str, Any]]:
@@ -180,7 +161,7 @@ def _rules_of(policy: PolicyOfUser) -> Rules:
     )
 
 
-def _who(concerned: frozenset[Concerned]) -> str:
+def _who(concerned: Collection[str]) -> str:
     if Concerned.EVERYONE in concerned:
         return "for everyone"
     texts = {Concerned.ADMINS: "for owners and admins", Concerned.HIGH_RISK: "when the risk is high"}
@@ -207,3 +188,49 @@ def _duration(minutes: int) -> str:
     """Return a duration in the largest unit that divides it, such as "12 hours"."""
     unit, size = next((name, size) for name, size in (("day", DAY), ("hour", HOUR), ("minute", 1)) if minutes % size == 0)
     return f"{minutes // size} {unit}{'' if minutes == size else 's'}"
+
+
+def _to_lines(text: str, _: Form) -> list[str] | None:
+    return form_values.to_lines(text) or None
+
+
+def _to_connections(_: str, form: Form) -> dict[str, str] | None:
+    return {name.removeprefix(CONNECTION_OF): slug for name, slug in form.items() if name.startswith(CONNECTION_OF) and slug} or None
+
+
+FORM: Final[Mapping[Rule, FormRule]] = {
+    Rule.METHODS: FormRule(
+        parse=lambda _, form: [name for name in form_values.checked(form, METHOD) if name in METHODS],
+        to_text=lambda _: "",
+        to_fields=lambda methods: {METHOD + name: "yes" for name in METHODS if methods is None or name in methods},
+        describe=lambda methods: ", ".join(map(_method_label, methods)),
+    ),
+    Rule.SECOND_FACTOR: FormRule(
+        parse=lambda text, form: [each for each in (text, HIGH_RISK if HIGH_RISK in form else "") if each],
+        to_text=_chosen,
+        to_fields=lambda concerned: {HIGH_RISK: "yes" if HIGH_RISK in (concerned or ()) else ""},
+        describe=_who,
+    ),
+    Rule.PHISHING_RESISTANT: FormRule(parse=lambda text, _: [text] if text else [], to_text=_chosen, describe=_who),
+    Rule.MIN_PASSWORD_LENGTH: FormRule(describe=lambda length: f"{length} characters"),
+    Rule.SESSION_LIFETIME: FormRule(describe=_duration),
+    Rule.SESSION_IDLE: FormRule(describe=_duration),
+    Rule.DEVICE_TRUST: FormRule(describe=_trust),
+    Rule.ADMIN_NETWORKS: FormRule(parse=_to_lines, to_text="\n".join, describe=", ".join),
+    Rule.INVITED_DOMAINS: FormRule(parse=_to_lines, to_text="\n".join, describe=", ".join),
+    Rule.CONNECTIONS: FormRule(
+        parse=_to_connections,
+        to_text=lambda _: "",
+        to_fields=lambda slugs: {CONNECTION_OF + domain: slug for domain, slug in (slugs or {}).items()},
+        describe=lambda slugs: ", ".join(f"{domain}: {slug}" for domain, slug in slugs.items()),
+    ),
+    Rule.CONNECTION: FormRule(parse=lambda text, _: text or None, describe=str),
+}
+# All platform owners are admins.
+FORM_OF_PLATFORM: Final[Mapping[Rule, FormRule]] = {
+    **FORM,
+    **{
+        rule: replace(FORM[rule], to_text=lambda _: Concerned.EVERYONE.value, describe=lambda _: "for platform owners")
+        for rule in (Rule.SECOND_FACTOR, Rule.PHISHING_RESISTANT)
+    },
+}

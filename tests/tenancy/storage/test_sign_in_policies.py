@@ -13,7 +13,7 @@ from core.kernel.causes import SYSTEM
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Strength
 from core.kernel.sign_in_policy import decision
-from core.kernel.sign_in_policy.rules import LIMITS, METHODS, Concerned, PolicyInvalid, Rules
+from core.kernel.sign_in_policy.rules import MEMBERS, METHODS, Concerned, PolicyInvalid, Rules
 from core.kernel.values import Email
 from core.tenancy.model.sign_in_policies import SignInPolicy
 from tests.support.builders import add_member, add_organization, run_sql
@@ -234,7 +234,7 @@ def test_a_network_that_matches_no_address_is_refused_with_the_right_one(network
 @table(
     "wrong",
     [
-        *({name: value} for name, (least, most) in LIMITS.items() for value in (least - 1, most + 1)),
+        *({name: value} for name, rule in MEMBERS.items() if rule.limits for value in (rule.limits[0] - 1, rule.limits[1] + 1)),
         *({name: ["somewhere"]} for name in ("methods", "second_factor", "phishing_resistant", "admin_networks", "invited_domains")),
         {"methods": []},
         {"methods": [*METHODS, "backup_code"]},

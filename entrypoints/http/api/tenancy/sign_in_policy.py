@@ -10,7 +10,7 @@ from quart import Blueprint
 from core.applications import sign_in_policies as of_applications
 from core.kernel import roles
 from core.kernel.rate_limits import POLICY_PREVIEW
-from core.kernel.sign_in_policy.rules import GRACE_DAYS, LIMITS, MAX_ITEMS, METHODS, Rule, Rules
+from core.kernel.sign_in_policy.rules import GRACE_DAYS, MAX_ITEMS, MEMBERS, RULES_WITH_GRACE, Rule, Rules
 from core.tenancy import break_glass, imposed_rules, sign_in_policies
 from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, PolicyPreview
 from core.tenancy.sign_in_policies import PolicyDetails
@@ -23,22 +23,7 @@ OF_ORGANIZATION: Final = "/api/organizations/<org_slug>/sign-in-policy"
 OF_BREAK_GLASS: Final = f"{OF_ORGANIZATION}/break-glass"
 OF_IMPOSED_RULES: Final = f"{OF_ORGANIZATION}/imposed-rules"
 OF_APPLICATION: Final = "/api/organizations/<org_slug>/services/<service_slug>/sign-in-policy"
-DESCRIPTIONS: Final[Mapping[str, str]] = {
-    Rule.METHODS: f"The methods of a sign-in: {', '.join(f'`{name}`' for name in METHODS)}. null allows all.",
-    Rule.SECOND_FACTOR: "The users who need a second factor: `everyone`, `admins`, or `high_risk` for sign-ins with a high risk.",
-    Rule.PHISHING_RESISTANT: "The users who need a passkey: `everyone` or `admins`.",
-    Rule.MIN_PASSWORD_LENGTH: "The least length of new passwords of accounts that the organization controls.",
-    Rule.SESSION_LIFETIME: "The number of minutes after which users confirm that it's them, or sign in again.",
-    Rule.SESSION_IDLE: "The number of minutes without a request after which users confirm that it's them, or sign in again.",
-    Rule.DEVICE_TRUST: "The number of days during which a trusted device skips the second factor. 0: it never does.",
-    Rule.ADMIN_NETWORKS: "The networks from which owners and admins may act, such as `203.0.113.0/24`. null allows all.",
-    Rule.INVITED_DOMAINS: "The domains of the email addresses that can be invited. null allows all.",
-    Rule.CONNECTIONS: "The slugs of the active connections through which users have to come, by the verified domain of their address.",
-    Rule.CONNECTION: "The slug of the active connection of the organization through which all users of the service have to come.",
-    GRACE_DAYS: "The number of days until `methods`, `second_factor` and `phishing_resistant` start, when they become stricter.",
-}
-
-
+DESCRIPTIONS: Final[Mapping[str, str]] = {name: member.meaning for name, member in MEMBERS.items()}
 # The same for the platform's policy. It is about platform owners only.
 DESCRIPTIONS_OF_PLATFORM: Final[Mapping[str, str]] = {
     **DESCRIPTIONS,
@@ -49,7 +34,7 @@ DESCRIPTIONS_OF_PLATFORM: Final[Mapping[str, str]] = {
 
 
 def number(name: str) -> Any:
-    least, most = LIMITS[name]
+    least, most = MEMBERS[name].limits or (None, None)
     return Field(default=None, ge=least, le=most, description=DESCRIPTIONS[name])
 
 
@@ -209,15 +194,12 @@ class PolicyPreviewResponse(kit.ResponseModel):
 
 
 def _values(rules: Rules) -> dict[str, Any]:
-    return {rule.value: rules.shown.get(rule) for rule in Rule}
+    shown = rules.shown
+    return {rule.value: shown.get(rule) for rule in Rule}
 
 
 def starts_of(rules: Rules) -> PolicyStartsResponse:
-    return PolicyStartsResponse(
-        methods=rules.due_at.get(Rule.METHODS),
-        second_factor=rules.due_at.get(Rule.SECOND_FACTOR),
-        phishing_resistant=rules.due_at.get(Rule.PHISHING_RESISTANT),
-    )
+    return PolicyStartsResponse(**{rule.value: rules.due_at.get(rule) for rule in RULES_WITH_GRACE})
 
 
 def fields_of_policy(details: PolicyDetails) -> dict[str, Any]:

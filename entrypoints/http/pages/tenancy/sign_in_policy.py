@@ -14,7 +14,7 @@ from core.kernel import page_paths
 from core.kernel.rate_limits import POLICY_PREVIEW
 from core.kernel.roles import Capability
 from core.kernel.sign_in_policy.explanations import LABELS
-from core.kernel.sign_in_policy.rules import RULES_OF_APPLICATIONS, RULES_OF_ORGANIZATIONS, RULES_OF_PLATFORM, Document, Rule
+from core.kernel.sign_in_policy.rules import RULES_OF_APPLICATIONS, RULES_OF_ORGANIZATIONS, RULES_OF_PLATFORM, Document
 from core.tenancy import break_glass, domains, imposed_rules, organizations, platform_sign_in_policy, sign_in_policies
 from core.tenancy.model.sign_in_policies import MAX_BREAK_GLASS, BreakGlassUser, PolicyPreview
 from core.tenancy.sign_in_policies import PolicyDetails
@@ -84,9 +84,7 @@ async def _values(form: console_forms.Form, preview: PolicyPreview | None = None
     return {
         "path": console.organization_path("/sign-in-policy"),
         "people_path": console.organization_path("/members"),
-        **policy_forms.policy_values(
-            [rule for rule in Rule if rule in RULES_OF_ORGANIZATIONS], details.policy, form, preview, await _methods(), await _choices()
-        ),
+        **policy_forms.policy_values(RULES_OF_ORGANIZATIONS, details.policy, form, preview, await _methods(), await _choices()),
     }
 
 
@@ -124,14 +122,15 @@ async def _application_values(form: console_forms.Form, service_slug: str, previ
     service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     details = await of_applications.get(kit.ports(), kit.acting_member(), service_slug)
     console.show_document(sign_in_policy.ApplicationPolicyResponse(**sign_in_policy.fields_of_policy(details)))
-    rules = [rule for rule in Rule if rule in RULES_OF_APPLICATIONS]
     return {
         **application_values(service),
         "organization_policy": console.organization_path("/sign-in-policy"),
         "in_force": policy_forms.describe(details.in_force),
         "has_policy": details.policy.version > 0,
         "people_path": console.organization_path("/members"),
-        **policy_forms.policy_values(rules, details.policy, form, preview, await _application_methods(service_slug), await _choices()),
+        **policy_forms.policy_values(
+            RULES_OF_APPLICATIONS, details.policy, form, preview, await _application_methods(service_slug), await _choices()
+        ),
     }
 
 
@@ -176,11 +175,10 @@ async def remove_application_policy(org_slug: str, service_slug: str) -> Respons
 async def _platform_values(form: console_forms.Form, preview: PolicyPreview | None = None) -> dict[str, Any]:
     details = await platform_sign_in_policy.get(kit.ports())
     console.show_document(PlatformPolicyResponse(**sign_in_policy.fields_of_policy(details)))
-    rules = [rule for rule in Rule if rule in RULES_OF_PLATFORM]
     return {
         "path": PLATFORM_PAGE,
         "people_path": "/app/platform/people",
-        **policy_forms.policy_values(rules, details.policy, form, preview),
+        **policy_forms.policy_values(RULES_OF_PLATFORM, details.policy, form, preview),
     }
 
 

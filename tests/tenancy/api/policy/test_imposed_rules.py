@@ -11,6 +11,7 @@ from quart_trio import QuartTrio
 from adapters.postgres.engine.pool import Pool
 from core.kernel.proofs import Method, Proof, Proofs, first_proof
 from core.kernel.roles import ADMIN, MEMBER, Capability
+from core.kernel.sign_in_policy.rules import RULES_OF_ORGANIZATIONS, Rule
 from ports import Ports
 from tests.fakes.outside import FakeClock, FakeMailTransport
 from tests.support.browser import FakeBrowser, hidden_fields, leads_to, main_of
@@ -116,6 +117,7 @@ async def test_every_rule_that_can_keep_out_is_told_and_returns_to_the_owners(
     acme: Tenant, ports: Ports, sent: FakeMailTransport, pool: Pool
 ) -> None:
     """Every rule alone, then all rules with a grace period: the owner's values stand again, and at once."""
+    assert TIGHTER.keys() == {rule for rule in RULES_OF_ORGANIZATIONS if rule.definition.keeps_out} - {Rule.CONNECTIONS}
     for name in ("owner", "clerk"):  # so that no rule keeps its maker out
         await add_passkeys(pool, acme.people[name].id, RP_ID)
     await write_proofs(

@@ -9,7 +9,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.kernel.causes import SYSTEM
 from core.kernel.proofs import first_proof
-from core.kernel.sign_in_policy.rules import METHODS
+from core.kernel.sign_in_policy.rules import METHODS, RULES_OF_ORGANIZATIONS, RULES_WITH_GRACE
 from core.kernel.values import rfc3339
 from core.tenancy.model import policy_counts, sign_in_policies
 from core.tenancy.model.sign_in_policies import SettingsBeyondPolicies
@@ -23,19 +23,8 @@ from tests.support.tenants import Tenant
 from tests.tenancy.api.policy.policies import load, path_of, preview, save, try_preview
 
 DAY = timedelta(days=1)
-NO_RULES = {
-    "methods": None,
-    "second_factor": None,
-    "phishing_resistant": None,
-    "session_lifetime_minutes": None,
-    "session_idle_minutes": None,
-    "device_trust_days": None,
-    "min_password_length": None,
-    "admin_networks": None,
-    "invited_domains": None,
-    "required_connections": None,
-}
-NO_STARTS = {"methods": None, "second_factor": None, "phishing_resistant": None}
+NO_RULES = {rule.value: None for rule in RULES_OF_ORGANIZATIONS}
+NO_STARTS = {rule.value: None for rule in RULES_WITH_GRACE}
 ALL_RULES: dict[str, Any] = {
     "methods": ["password", "passkey", "totp"],
     "second_factor": ["admins"],
