@@ -14,6 +14,7 @@ from core.accounts.factors import own_proofs
 from core.accounts.model import email_queue
 from core.authentication import sign_in_facts
 from core.authentication.model import policy
+from core.authentication.model.sessions import RefreshTokenInvalid
 from core.authentication.service_access import Opened
 from core.kernel import callers, judgement, page_paths, proofs, sign_in_age
 from core.kernel.access import Requirement
@@ -23,11 +24,10 @@ from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy import rules
 from core.kernel.sign_in_policy.decision import Decision, Outcome
 from core.kernel.sign_in_policy.explanations import PolicyRefused
-from core.kernel.sign_in_policy.steps import Step
+from core.kernel.sign_in_policy.steps import START, Ask, Refuse, Start, Step, Verdict
 from core.tenancy import events
 from ports import Ports, storage
 
-_START: Final = judgement.Start()
 KEYS: Final = (proofs.FactorKind.PASSKEY, proofs.FactorKind.SECURITY_KEY)
 
 
@@ -36,7 +36,7 @@ class Admission:
     """The verdict about a session, or about a sign-in that can start a session. Without a policy, `subject` is None."""
 
     subject: policy.PolicySubject | None = None
-    verdict: judgement.Verdict = _START
+    verdict: Verdict = START
 
     @property
     def decision(self) -> Decision:
@@ -46,12 +46,22 @@ class Admission:
     @property
     def is_allowed(self) -> bool:
         """Whether nothing stops the session."""
-        return isinstance(self.verdict, judgement.Start)
+        return isinstance(self.verdict, Start)
+
+    @property
+    def step(self) -> Step | None:
+        """The step that the verdict asks for, or None."""
+        return self.verdict.step if isinstance(self.verdict, Ask) else None
+
+    @property
+    def needs_factor(self) -> bool:
+        """Whether the user has to set up a factor, now or when a rule starts."""
+        return self.step is Step.ENROLL or self.decision.due_at is not None
 
     @property
     def has_access(self) -> bool:
         """Whether the user may use the application. A user who may not learns nothing about its policy."""
-        return not (isinstance(self.verdict, judgement.Start) and self.verdict.is_stranger)
+        return not (isinstance(self.verdict, Start) and self.verdict.is_stranger)
 
     @property
     def factors(self) -> tuple[proofs.Factor, ...]:
@@ -86,17 +96,20 @@ class Admission:
     async def remind(self, ports: Ports, user: callers.Person) -> None:
         """Remind the user of a rule that starts later, once a day."""
         if self.decision.due_at is not None and not self.is_reminded(ports.clock.now()) and await claim_reminder(ports, user):
-            refusal = policy.EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
+            refusal = self._enrolment_required(ports)
             refusal.caller = user
             raise refusal
+
+    def _enrolment_required(self, ports: Ports) -> policy.EnrolmentRequired:
+        return policy.EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
 
     def refusal(self, ports: Ports, user: callers.Person | None, age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY) -> Refusal:
         """Return the refusal if the session is not allowed. `age`: how recent a sign-in the request needs."""
         refusal: Refusal
-        if isinstance(self.verdict, judgement.Refuse):
+        if isinstance(self.verdict, Refuse):
             refusal = self.verdict.reason
-        elif isinstance(self.verdict, judgement.Ask) and self.verdict.step is Step.ENROLL:
-            refusal = policy.EnrolmentRequired(self.decision, self.place, enrollment_url(ports, self.place))
+        elif self.step is Step.ENROLL:
+            refusal = self._enrolment_required(ports)
         else:
             refusal = policy.StepUpNeeded(self.decision, self.place, connection_url(ports, self.place, self.decision, age), age)
         refusal.caller = user
@@ -106,6 +119,20 @@ class Admission:
         """Check that the session is allowed. Raises: EnrolmentRequired, StepUpNeeded; the reason of a refusal."""
         if not self.is_allowed:
             raise self.refusal(ports, user, age)
+
+    def require_for_code(self) -> None:
+        """Check that a session can start from an authorization code or a device code. Raises: GrantBelowPolicy."""
+        if not isinstance(self.verdict, Start):
+            raise policy.GrantBelowPolicy(self.verdict)
+
+    def refresh_refusal(self, ports: Ports) -> RefreshTokenInvalid | None:
+        """Return the refusal of a refresh, or None if the session is allowed."""
+        if isinstance(self.verdict, Start):
+            return None
+        refusal = self.refusal(ports, None)
+        if isinstance(refusal, policy.EnrolmentRequired):
+            return policy.RefreshNeedsEnrolment(refusal)
+        return policy.RefreshNeedsSignIn(self.verdict, refusal)
 
     def new_pass(self, session_id: UUID, now: datetime) -> policy.PolicyPass | None:
         """Return the pass of a session that is allowed, or None without a policy."""
@@ -218,9 +245,9 @@ async def judge_in(
     subject, facts = loaded
     verdict = judgement.judge(replace(facts, may_use=None))
     sign_in_facts.count(ports, facts, verdict)
-    if isinstance(verdict, judgement.Ask) and verdict.step is Step.CHECK_ACCESS:
+    if isinstance(verdict, Ask) and verdict.step is Step.CHECK_ACCESS:
         verdict = judgement.judge(replace(facts, may_use=await opened.admits(read, session.user_id, facts.now)))
-    return Admission(None if isinstance(verdict, judgement.Start) and verdict.is_stranger else subject, verdict)
+    return Admission(None if isinstance(verdict, Start) and verdict.is_stranger else subject, verdict)
 
 
 async def judge_session(
@@ -410,7 +437,7 @@ def check_act(ports: Ports, path: judgement.PolicyPath, caller: callers.Person, 
     act = judgement.Act(caller, requirement, is_loaded=not needs_more and caller.impersonator_id is None)
     facts = judgement.SignInFacts(now=ports.clock.now(), settings=ports.policy, path=path, act=act)
     verdict = judgement.judge(facts)
-    if not isinstance(verdict, judgement.Ask):
+    if not isinstance(verdict, Ask):
         Admission(verdict=verdict).require(ports, caller)
     return facts
 

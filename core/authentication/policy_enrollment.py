@@ -11,7 +11,6 @@ from core.authentication.service_access import Opened
 from core.kernel.callers import Person
 from core.kernel.judgement import PolicyPath
 from core.kernel.sign_in_age import SignInAge
-from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome
 from ports import Ports
 from ports.storage import Reading
 
@@ -20,13 +19,11 @@ from ports.storage import Reading
 class Enrollment:
     """The answer of a sign-in policy to a user, who may have to set up a factor."""
 
-    decision: Decision
-    has_unused_key: bool = False  # the account has a passkey or security key that is not its second factor
-    has_app: bool = False
+    admission: admissions.Admission = admissions.NO_ADMISSION
     needs_recovery: bool = False  # only a recovery gives the account the factor
 
 
-NO_ENROLLMENT: Final = Enrollment(NO_POLICY)
+NO_ENROLLMENT: Final = Enrollment()
 
 
 async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: SignInAge = SignInAge.ANY) -> Enrollment:
@@ -56,12 +53,12 @@ async def find_enrollment(ports: Ports, user: Person, place: PolicyPlace, age: S
 
 
 async def _to_enrollment(ports: Ports, admission: admissions.Admission, user: Person) -> Enrollment:
-    needs_recovery, decision = False, admission.decision
-    if admission.subject is not None and (decision.outcome is Outcome.ENROLL or decision.due_at is not None):
+    needs_recovery = False
+    if admission.subject is not None and admission.needs_factor:
         async with ports.storage.reading() as read:
             account = admission.subject.account
             needs_recovery = await factor_changes.needs_recovery(ports, read, account, ports.clock.now(), user.session_id)
-    return Enrollment(decision, admission.has_unused_key, admission.has_app, needs_recovery)
+    return Enrollment(admission, needs_recovery)
 
 
 async def _is_known(read: Reading, org_id: UUID, user_id: UUID) -> bool:

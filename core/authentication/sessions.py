@@ -8,7 +8,7 @@ from uuid import UUID
 from core.accounts.model.profiles import OwnProfile
 from core.authentication import admissions
 from core.authentication.admissions import UserSession
-from core.authentication.model import policy, sessions
+from core.authentication.model import sessions
 from core.authentication.model.dpop import ProofUse
 from core.authentication.service_access import Opened
 from core.authentication.tokens import dpop, issuing, signing_keys
@@ -18,8 +18,8 @@ from core.kernel.claims import Accepts, Claims
 from core.kernel.judgement import PolicyPath
 from core.kernel.proofs import end_of, in_session, is_fresh, joined, restriction_of
 from core.kernel.roles import Capability
-from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.silent_sign_ins import without_renewal
+from core.kernel.sign_in_policy.steps import Step
 from core.tenancy.model import organizations
 from core.tenancy.model.organizations import Membership
 from ports import Ports
@@ -199,15 +199,11 @@ async def _judge(ports: Ports, tx: Transaction, token: sessions.RefreshTokenStat
     """Ask the sign-in policy about the session of a token. If it is allowed, it gets a pass."""
     opened = Opened(org_id, token.service_id)
     admission = await admissions.judge_in(ports, tx, PolicyPath.REFRESH, opened, UserSession(token.user_id, token.session_id))
-    decision, place = admission.decision, admission.place
     if admission.is_allowed:
         await admission.save_pass(tx, token.session_id, now)
-        return None
-    if decision.outcome is Outcome.ENROLL:
-        return policy.RefreshNeedsEnrolment(decision, admissions.enrollment_url(ports, place))
-    if token.service_id is not None and decision.max_age is not None:
+    elif admission.step is Step.SIGN_IN and token.service_id is not None and admission.decision.max_age is not None:
         await tx.sessions.end(token.session_id, now)  # an application has no way to make its session younger
-    return policy.RefreshNeedsSignIn(decision, admissions.connection_url(ports, place, decision))
+    return admission.refresh_refusal(ports)
 
 
 def _refusal_of(token: sessions.RefreshTokenState | None, grace_start: datetime) -> errors.Refusal | None:

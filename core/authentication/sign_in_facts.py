@@ -6,6 +6,7 @@ from core.accounts import relying_party
 from core.authentication.model import policy
 from core.kernel import judgement
 from core.kernel.sign_in_age import SignInAge
+from core.kernel.sign_in_policy.steps import Verdict
 from ports import Ports
 
 
@@ -39,7 +40,7 @@ def facts_of(
     )
 
 
-def count(ports: Ports, facts: judgement.SignInFacts, verdict: judgement.Verdict) -> None:
+def count(ports: Ports, facts: judgement.SignInFacts, verdict: Verdict) -> None:
     """Count the decision of the policy, unless it is about a view."""
     if facts.policy is not None and not facts.path.is_view:
         ports.metrics.sign_in_policy_decided(facts.path, verdict.decision.outcome)

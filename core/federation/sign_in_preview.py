@@ -29,9 +29,8 @@ from core.federation.saml import configuration as saml
 from core.federation.saml.model import configuration
 from core.kernel import callers, errors, values
 from core.kernel.judgement import PolicyPath
-from core.kernel.sign_in_policy.decision import Outcome
-from core.kernel.sign_in_policy.explanations import explain
-from core.kernel.sign_in_policy.steps import Step
+from core.kernel.sign_in_policy.explanations import explain_verdict
+from core.kernel.sign_in_policy.steps import Start, Step
 from ports import Ports
 
 _OUTCOMES: Final = {Step.SIGN_IN: sign_in.PreviewOutcome.SIGN_IN, Step.ENROLL: sign_in.PreviewOutcome.ENROLL}
@@ -109,7 +108,8 @@ async def _preview_openid(
     except AuthorizationRefused as refusal:
         return sign_in.OpenIdPreview(sign_in.PreviewOutcome.REFUSED, redirect_uri, error=refusal.oauth_error, message=refusal.message)
     if found.step in (Step.SIGN_IN, Step.ENROLL):
-        message = None if found.admission.is_allowed else explain(found.admission.decision)
+        verdict = found.admission.verdict
+        message = None if isinstance(verdict, Start) else explain_verdict(verdict)
         return sign_in.OpenIdPreview(_OUTCOMES[found.step], redirect_uri, message=message)
     grant, outcome = (
         found.grant,
@@ -168,9 +168,9 @@ async def _preview_saml(
             sign_in.PreviewOutcome.REFUSED, provider.entity_id, name_format, error=refusal.code, message=refusal.message
         )
     admission = await judge_at_application(ports, PolicyPath.PREVIEW, service, visitor)
-    if not admission.is_allowed:
-        outcome = sign_in.PreviewOutcome.ENROLL if admission.decision.outcome is Outcome.ENROLL else sign_in.PreviewOutcome.SIGN_IN
-        return sign_in.SamlPreview(outcome, provider.entity_id, name_format, message=explain(admission.decision))
+    if not isinstance(admission.verdict, Start):
+        outcome = sign_in.PreviewOutcome.REFUSED if admission.step is None else _OUTCOMES[admission.step]
+        return sign_in.SamlPreview(outcome, provider.entity_id, name_format, message=explain_verdict(admission.verdict))
     if name_format in (configuration.NameIdFormat.EMAIL, configuration.NameIdFormat.UNSPECIFIED):
         name = str(account.email if name_format is configuration.NameIdFormat.EMAIL else account.id)
     async with ports.storage.reading() as read:

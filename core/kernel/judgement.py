@@ -18,7 +18,7 @@ from core.kernel.policy import Policy
 from core.kernel.proofs import Factor, Proofs, SessionProofs, covers, in_session, seen_in
 from core.kernel.sign_in_policy import explanations, rules, silent_sign_ins
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, PolicyFacts, decide
-from core.kernel.sign_in_policy.steps import Facts, Needs, Step, next_step
+from core.kernel.sign_in_policy.steps import Ask, Facts, Needs, Refuse, Start, Step, Verdict, next_step
 
 
 class PolicyPath(StrEnum):
@@ -98,34 +98,6 @@ class SignInFacts:
     barred_by: Refusal | None = None  # the reason for a user who may not, if the sign-in itself opens the application
     asks_policy: bool = True  # False: the step after the sign-in asks the policy
     act: Act | None = None  # a request to a route
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The session starts, or the request goes on."""
-
-    decision: Decision = NO_POLICY
-    earlier: Proofs = ()  # the earlier second factors that count, too
-    is_stranger: bool = False  # the user may not use the application, and so learns nothing about its policy
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """The user has to do something first. CHECK_ACCESS: load `may_use`, and judge again."""
-
-    step: Step
-    decision: Decision = NO_POLICY
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Nothing that the user does here helps."""
-
-    reason: Refusal
-    decision: Decision = NO_POLICY
-
-
-Verdict = Start | Ask | Refuse
 
 
 def judge(facts: SignInFacts) -> Verdict:

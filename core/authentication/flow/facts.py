@@ -15,7 +15,7 @@ from core.authentication.model import policy
 from core.kernel import judgement
 from core.kernel.judgement import judge
 from core.kernel.proofs import Proofs, Strength
-from core.kernel.sign_in_policy.steps import Step
+from core.kernel.sign_in_policy.steps import Ask, Refuse, Step, Verdict
 from ports import Ports
 from ports.storage import Transaction
 
@@ -97,12 +97,12 @@ class SignInQuery:
             asks_policy=self.flow.service is not None,
         )
 
-    async def judge(self, account: Account, facts: judgement.SignInFacts) -> judgement.Verdict:
+    async def judge(self, account: Account, facts: judgement.SignInFacts) -> Verdict:
         """Return the verdict, and load the facts on which it depends. The decision of the policy is counted."""
         verdict = judge(facts)
-        if not isinstance(verdict, judgement.Refuse):
+        if not isinstance(verdict, Refuse):
             sign_in_facts.count(self.ports, facts, verdict)
-        while isinstance(verdict, judgement.Ask):
+        while isinstance(verdict, Ask):
             if verdict.step is Step.CHECK_ACCESS:
                 facts = await self.with_access(facts, account.id)
             elif verdict.step is Step.SECOND_FACTOR and facts.earlier is None:

@@ -23,12 +23,12 @@ from core.authentication.model import identities, login
 from core.authentication.model.policy import POLICY_REFUSALS
 from core.authentication.model.sign_in_log import ConnectionAttempt
 from core.authentication.session_start import start_session
-from core.kernel import access, judgement
+from core.kernel import access
 from core.kernel.callers import Person
 from core.kernel.causes import Caller
 from core.kernel.errors import Refusal
 from core.kernel.proofs import Proofs, complete, first_method_of, is_by_provider
-from core.kernel.sign_in_policy.steps import Step
+from core.kernel.sign_in_policy.steps import Ask, Start, Step
 from core.kernel.values import new_id
 from ports import Ports
 from ports.storage import Transaction
@@ -157,7 +157,7 @@ async def _complete(ports: Ports, answer: VerifiedAnswer) -> login.SignedIn | Fl
         facts = query.facts(account, device, proofs, () if identity is None else (identity.provider,))
         is_other = answer.present_id not in (None, account.id) and is_by_provider((answer.proved.proof,))
         verdict = await query.judge(account, replace(facts, replaces_other=is_other))
-        if isinstance(verdict, judgement.Ask) and verdict.step is Step.SECOND_FACTOR:
+        if isinstance(verdict, Ask) and verdict.step is Step.SECOND_FACTOR:
             return await _save(ports, tx, answer, account, identity)
         admission = Admission(query.subject, verdict)
         admission.require(ports, person)
@@ -176,7 +176,7 @@ class _Admitted:
 
     @property
     def earlier(self) -> Proofs:
-        return self.admission.verdict.earlier if isinstance(self.admission.verdict, judgement.Start) else ()
+        return self.admission.verdict.earlier if isinstance(self.admission.verdict, Start) else ()
 
 
 async def _start(ports: Ports, tx: Transaction, answer: VerifiedAnswer, admitted: _Admitted) -> login.SignedIn:

@@ -25,7 +25,7 @@ from core.kernel import errors, judgement, proofs
 from core.kernel.causes import Caller
 from core.kernel.display import PRODUCT
 from core.kernel.sign_in_policy.decision import Decision
-from core.kernel.sign_in_policy.steps import step_up_to
+from core.kernel.sign_in_policy.steps import Start, step_up_to
 from ports import Ports
 from ports.storage import Transaction
 
@@ -208,9 +208,7 @@ async def find_accepted_factors(
     facts = await _load_facts(ports, caller, flow, client, first, needs) if needs.has_sign_in_policy else None
     if facts is None:
         return enough, reason if len(enough) < len(seconds) else None
-    met = [
-        second for second in enough if isinstance(judgement.judge(replace(facts, proofs=proofs.complete(first, second))), judgement.Start)
-    ]
+    met = [second for second in enough if isinstance(judgement.judge(replace(facts, proofs=proofs.complete(first, second))), Start)]
     if 0 < len(met) < len(enough):
         return met, judgement.judge(facts).decision
     return enough, reason if len(enough) < len(seconds) else None
@@ -233,7 +231,7 @@ async def _load_facts(
             return None
         providers = () if flow.identity is None else (flow.identity.provider,)
         facts = replace(query.facts(query.subject.account, device, (first,), providers), asks_policy=True, factors=())
-        if isinstance(judgement.judge(replace(facts, may_use=True)), judgement.Start):
+        if isinstance(judgement.judge(replace(facts, may_use=True)), Start):
             return None
         facts = await query.with_access(facts, flow.user_id)
     return facts if facts.may_use else None

@@ -15,6 +15,7 @@ from core.kernel.roles import is_admin
 from core.kernel.sign_in_policy import explanations, rules
 from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.explanations import explain
+from core.kernel.sign_in_policy.steps import Ask, Refuse
 
 # The longest lifetime of a pass: trust in a device and the sign-in risk change without a new policy version.
 PASS_TTL: Final = timedelta(hours=1)
@@ -146,17 +147,12 @@ class StepUpNeeded(sign_in_age.AuthenticationInsufficient):
         self.place = place
         self.age = age
         self.authorization_url = authorization_url
+        self.fields = explanations.fields_of(decision, authorization_url=authorization_url)
         if authorization_url is not None and decision.rule is rules.Rule.CONNECTION:
-            self.fields = explanations.fields_of(decision, authorization_url=authorization_url)
             return
         acr = {"acr_values": [*Acr][decision.required - 1].value} if decision.required >= Strength.TWO else {}
         max_age = decision.max_age or (None if acr else timedelta(0))
         self.needed = acr if max_age is None else {**acr, "max_age": str(int(max_age.total_seconds()))}
-        self.fields = (
-            explanations.fields_of(decision)
-            if authorization_url is None
-            else explanations.fields_of(decision, authorization_url=authorization_url)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +166,8 @@ class DueEnrollment:
 class GrantBelowPolicy(errors.GrantInvalid):
     """The sign-in policy no longer accepts the sign-in behind this code. Send the user through a new sign-in."""
 
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(f"{explain(decision)} Send the user through a new sign-in.")
+    def __init__(self, verdict: Ask | Refuse) -> None:
+        super().__init__(explanations.explain_verdict(verdict, "Send the user through a new sign-in."))
 
 
 POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, explanations.PolicyRefused, accounts.LinkNeedsProof, accounts.RecoveryRequired)
@@ -180,21 +176,17 @@ POLICY_REFUSALS: Final = (EnrolmentRequired, StepUpNeeded, explanations.PolicyRe
 class RefreshNeedsEnrolment(RefreshTokenInvalid):
     """The sign-in policy requires a factor that the account does not have. Set it up, and sign in again."""
 
-    code = "ENROLMENT_REQUIRED"
+    code = EnrolmentRequired.code
 
-    def __init__(self, decision: Decision, url: str) -> None:
-        super().__init__(f"{explain(decision)} Set it up, and sign in again.")
-        self.fields = explanations.fields_of(decision, enrolment_url=url)
+    def __init__(self, required: EnrolmentRequired) -> None:
+        super().__init__(required.message)
+        self.fields = required.fields
 
 
 class RefreshNeedsSignIn(RefreshTokenInvalid):
     """The sign-in policy requires another sign-in. Sign in again."""
 
-    def __init__(self, decision: Decision, authorization_url: str | None) -> None:
-        """`authorization_url` as in `StepUpNeeded`."""
-        super().__init__(f"{explain(decision)} Sign in again.")
-        self.fields = (
-            explanations.fields_of(decision)
-            if authorization_url is None
-            else explanations.fields_of(decision, authorization_url=authorization_url)
-        )
+    def __init__(self, verdict: Ask | Refuse, refusal: errors.Refusal) -> None:
+        """`refusal`: the answer to a request with this verdict."""
+        super().__init__(explanations.explain_verdict(verdict, "Sign in again."))
+        self.fields = refusal.fields

@@ -197,8 +197,7 @@ async def _redeem(
                 if service is not None and enrollment is not None:
                     is_enrolled, found = enrollment
                     _, entitlement = await require_enrolled(tx, service, account.id, await is_enrolled, await found, now)
-                if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the code was issued
-                    raise GrantBelowPolicy(admission.decision)
+                admission.require_for_code()  # the policy, or a fact that it judges, can have changed after the code was issued
                 grant = _grant_of(caller, account, service, session_id, redeemed, entitlement)
                 grant = replace(grant, key=key, ends_by=admission.decision.ends_at)
                 tx.acts_as(grant.person)

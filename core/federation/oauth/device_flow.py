@@ -231,8 +231,7 @@ async def _start_session(
         proofs = seen_in(poll.proofs, poll.service.org_id, now) or errors.refuse(device_flow.DeviceCodeDenied)
         await devices.remember_device(tx, match, methods_of(proofs), now)
         service, entitlement = await service_access.enroll_end_user(tx, poll.service, person.user_id, now)
-        if not admission.is_allowed:  # the policy, or a fact that it judges, has changed after the approval
-            raise GrantBelowPolicy(admission.decision)
+        admission.require_for_code()  # the policy, or a fact that it judges, can have changed after the approval
         if service.is_code_flow_only:  # its settings have changed after the codes were issued
             raise device_flow.DeviceCodeInvalid
         grant = login.RedeemedGrant(

@@ -109,7 +109,7 @@ async def find_step(
         user_id=None if visitor is None else visitor.user_id,
         factors=() if visitor is None else admission.factors or await _factors(ports, visitor, waiting),
         reachable=await flows.find_reachable(ports, visitor, authorization.context, waiting.needs),
-        decision=admission.decision,
+        verdict=admission.verdict,
         is_reminded=path is PolicyPath.PREVIEW or admission.is_reminded(now),
     )
     step, grant, before = steps.next_step(facts), None, None

@@ -102,7 +102,7 @@ async def _find_step(
         user_id=None if user is None else user.user_id,
         factors=admission.factors,
         reachable=await flows.find_reachable(ports, user, service, waiting.needs),
-        decision=admission.decision,
+        verdict=admission.verdict,
         is_reminded=admission.is_reminded(now),
     )
     step = steps.next_step(facts)

@@ -11,6 +11,7 @@ from core.kernel.proofs import Method
 from core.kernel.sign_in_age import SignInNotRecent
 from core.kernel.sign_in_policy import rules
 from core.kernel.sign_in_policy.decision import Decision
+from core.kernel.sign_in_policy.steps import Ask, Refuse
 
 BREAK_GLASS: Final = "break_glass_users"  # the name of the break-glass list, beside the rule names
 # The labels on pages and in emails.
@@ -35,6 +36,10 @@ _OWN_FACTS: Final = {
 }
 
 
+# What helps if no further sign-in and no factor does.
+_ADVICE: Final = {rules.Rule.ADMIN_NETWORKS: "Connect to one of them."}
+
+
 def explain(decision: Decision) -> str:
     """Return a sentence about the decision's rule. It names the organization, the application or the platform."""
     assert decision.rule is not None, "only decisions with a rule are explained"
@@ -51,6 +56,11 @@ def explain(decision: Decision) -> str:
     else:
         sentence = _FACTS[decision.rule].format(decision.source, ", ".join(decision.method_names))
     return f"This sign-in is unusual. {sentence}" if decision.is_of_risk else sentence
+
+
+def explain_verdict(verdict: Ask | Refuse, advice: str = "") -> str:
+    """Return why the session is not enough. `advice`: what helps if the user can do something. A refusal has its own advice."""
+    return verdict.reason.message if isinstance(verdict, Refuse) else f"{explain(verdict.decision)} {advice}".rstrip()
 
 
 def _accepted_seconds(decision: Decision) -> str | None:
@@ -71,19 +81,20 @@ def name_methods(decision: Decision, providers: Mapping[ConnectionSlug, str]) ->
     )
 
 
-def fields_of(decision: Decision, **further: str) -> dict[str, str]:
-    """Return the error body members about the decision's rule."""
+def fields_of(decision: Decision, **further: str | None) -> dict[str, str]:
+    """Return the error body members about the decision's rule, and the further members that have a value."""
     rule = {} if decision.rule is None or decision.is_of_request else {"rule": decision.rule.value}
     is_required = decision.connection is not None and (decision.rule is rules.Rule.CONNECTION or decision.leads_to is not None)
     connection = {"connection": decision.connection.slug} if decision.connection is not None and is_required else {}
     source = {} if decision.source is None else {"organization": decision.source}
-    return {**further, **rule, **connection, **source}
+    return {name: value for name, value in further.items() if value is not None} | rule | connection | source
 
 
 class PolicyRefused(Forbidden):
     """The sign-in policy does not allow this from here."""
 
-    def __init__(self, decision: Decision, advice: str = "Connect to one of them.") -> None:
+    def __init__(self, decision: Decision, advice: str | None = None) -> None:
+        advice = _ADVICE.get(decision.rule, "") if advice is None and decision.rule is not None else advice
         super().__init__(f"{explain(decision)} {advice}")
         self.fields = fields_of(decision)
 

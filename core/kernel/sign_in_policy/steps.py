@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from core.kernel import callers
+from core.kernel.errors import Refusal
 from core.kernel.proofs import Factor, Proofs, Strength, covers, is_fresh, proved_at, reachable_strength, restriction_of, session_strength
 from core.kernel.sign_in_policy import rules
 from core.kernel.sign_in_policy.decision import NO_POLICY, Decision, Outcome, stands_for_second
@@ -40,6 +41,35 @@ class Step(Enum):
     OTHER_USER = "other user"
     TOO_WEAK = "too weak"
     CONSENT_REQUIRED = "consent required"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The session starts, or the request goes on."""
+
+    decision: Decision = NO_POLICY
+    earlier: Proofs = ()  # the earlier second factors that count, too
+    is_stranger: bool = False  # the user may not use the application, and so learns nothing about its policy
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The user has to do something first. CHECK_ACCESS: load `may_use`, and judge again."""
+
+    step: Step
+    decision: Decision = NO_POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Nothing that the user does here helps."""
+
+    reason: Refusal
+    decision: Decision = NO_POLICY
+
+
+Verdict = Start | Ask | Refuse
+START: Final = Start()
 
 
 class Consents(Enum):
@@ -91,8 +121,8 @@ class Facts:
     user_id: UUID | None = None
     factors: Collection[Factor] = ()
     reachable: Strength = Strength.ONE  # by the account, where the session lacks a required strength
-    # What the sign-in policy decides about the session. The user is reminded once a day of a rule that starts later.
-    decision: Decision = NO_POLICY
+    # The verdict about the session. The user is reminded once a day of a rule that starts later.
+    verdict: Verdict = START
     is_reminded: bool = False
     # About the session's user at the application
     agreement: Consents | None = None
@@ -150,7 +180,7 @@ def _refusal(facts: Facts) -> Step | None:
         return Step.OTHER_USER if facts.is_fresh else Step.SIGN_IN
     if strength < needs.required:
         return Step.TOO_WEAK if facts.is_fresh and facts.reachable < needs.required else Step.SIGN_IN
-    if (step := _of_policy(facts)) is not None:
+    if (step := _of_verdict(facts)) is not None:
         return step
     if facts.is_fresh:
         return None
@@ -161,17 +191,17 @@ def _refusal(facts: Facts) -> Step | None:
     return None
 
 
-def _of_policy(facts: Facts) -> Step | None:
-    """Return the step if this session does not meet the sign-in policy, or if its user is reminded of a rule that starts later."""
-    decision, is_silent = facts.decision, facts.needs.is_silent
-    match decision.outcome:
-        case Outcome.STEP_UP:  # the account has a factor for it, such as a passkey that sign-ins do not ask for
-            return Step.SIGN_IN
-        case Outcome.ENROLL:
-            return Step.TOO_WEAK if is_silent else Step.ENROLL
-        case Outcome.REFUSED:
+def _of_verdict(facts: Facts) -> Step | None:
+    """Return the step if the verdict stops this session, or if its user is reminded of a rule that starts later."""
+    verdict, is_silent = facts.verdict, facts.needs.is_silent
+    match verdict:
+        case Refuse():
             return Step.TOO_WEAK
-    return Step.ENROLL if decision.due_at is not None and not is_silent and not facts.is_reminded else None
+        case Ask(Step.ENROLL):
+            return Step.TOO_WEAK if is_silent else Step.ENROLL
+        case Ask():  # the account has a factor for it, such as a passkey that sign-ins do not ask for
+            return verdict.step
+    return Step.ENROLL if verdict.decision.due_at is not None and not is_silent and not facts.is_reminded else None
 
 
 def _is_recent(facts: Facts, max_age: timedelta) -> bool:

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.kernel.callers import BrowserSession
+from core.kernel.errors import Refusal
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Proofs, Strength, complete, covers, first_proof, strength_of
 from core.kernel.sign_in_policy.decision import Decision, Outcome
-from core.kernel.sign_in_policy.steps import CLOCK_LEEWAY, FRESH_TTL, Consents, Facts, Needs, Step, next_step
+from core.kernel.sign_in_policy.steps import CLOCK_LEEWAY, FRESH_TTL, Ask, Consents, Facts, Needs, Refuse, Start, Step, next_step
 
 NOW, MINUTE, HOUR = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC), timedelta(minutes=1), timedelta(hours=1)
 BEGUN_AT = NOW - 10 * MINUTE
@@ -66,8 +67,8 @@ FRESH_TWO = session(two(LATER), APP)
 MAY_USE = replace(OLD, agreement=COVERED)
 UNKNOWN_THERE = replace(OLD, agreement=FIRST_TIME)
 NEW_SCOPES = replace(OLD, agreement=SCOPES)
-STEP_UP, ENROLL, REFUSED = ({"decision": Decision(outcome=outcome)} for outcome in (Outcome.STEP_UP, Outcome.ENROLL, Outcome.REFUSED))
-DUE = {"decision": Decision(outcome=Outcome.ALLOWED, due_at=NOW + HOUR)}
+STEP_UP, ENROLL, REFUSED = ({"verdict": verdict} for verdict in (Ask(Step.SIGN_IN), Ask(Step.ENROLL), Refuse(Refusal())))
+DUE = {"verdict": Start(Decision(outcome=Outcome.ALLOWED, due_at=NOW + HOUR))}
 AGREED, SELECTED = {"has_agreed": True}, {"has_selected": True}
 
 
@@ -295,10 +296,9 @@ def test_a_silent_request_never_shows_a_page(facts: Facts) -> None:
 
 @pytest.mark.slow
 @REPEATABLE
-@given(FACTS, st.sampled_from([*Outcome]), st.booleans())
-def test_a_silent_request_shows_no_page_of_a_sign_in_policy(facts: Facts, outcome: Outcome, is_due: bool) -> None:
-    due_at = NOW + HOUR if is_due else None
-    facts = replace(facts, decision=Decision(outcome=outcome, due_at=due_at), needs=replace(facts.needs, is_silent=True), proofs=())
+@given(FACTS, st.sampled_from([{}, STEP_UP, ENROLL, REFUSED, DUE]))
+def test_a_silent_request_shows_no_page_of_a_sign_in_policy(facts: Facts, verdict: dict[str, Any]) -> None:
+    facts = replace(facts, needs=replace(facts.needs, is_silent=True), proofs=(), **verdict)
     assert facts.needs.sign_up or facts.needs.select or next_step(facts) not in PAGES
 
 

@@ -30,7 +30,7 @@ from core.kernel.callers import (
     ServiceContext,
     to_member,
 )
-from core.kernel.judgement import Act, Ask, PolicyPath, Refuse, SignInFacts, Start, judge
+from core.kernel.judgement import Act, PolicyPath, SignInFacts, judge
 from core.kernel.policy import Policy
 from core.kernel.proofs import Factor, FactorKind, Method, Proof, Strength, first_proof
 from core.kernel.roles import ADMIN, rights_of
@@ -38,7 +38,7 @@ from core.kernel.sign_in_age import LastSignIn, SignInAge, SignInNotRecent
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.explanations import PolicyRefused, SignInNotAccepted, TokenBelowPolicy
 from core.kernel.sign_in_policy.rules import EffectivePolicy, PolicyPart, Rules
-from core.kernel.sign_in_policy.steps import Step, step_up_to
+from core.kernel.sign_in_policy.steps import Ask, Refuse, Start, Step, step_up_to
 from core.kernel.values import Email
 from tests.tables import table
 

@@ -11,8 +11,8 @@ from core.authentication.policy_enrollment import Enrollment
 from core.kernel import proofs
 from core.kernel.page_paths import ENROLL_PATH
 from core.kernel.sign_in_policy import rules
-from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.explanations import explain
+from core.kernel.sign_in_policy.steps import Step
 from entrypoints.http import kit
 from entrypoints.http.pages import form_pages
 from entrypoints.http.pages.notices import NOTICES
@@ -33,23 +33,23 @@ def _place(fields: Mapping[str, str]) -> PolicyPlace:
 
 def _ways(enrollment: Enrollment) -> dict[str, bool]:
     """Return which ways to meet the policy the page offers: the ways that the account lacks."""
-    decision = enrollment.decision
+    decision = enrollment.admission.decision
     may_use, methods, needs_second = (
         rules.Rules(methods=decision.methods).may_use,
         decision.methods or (),
         decision.required is proofs.Strength.TWO,
     )
     return {
-        "key": enrollment.has_unused_key and needs_second and may_use(proofs.Method.PASSKEY),
+        "key": enrollment.admission.has_unused_key and needs_second and may_use(proofs.Method.PASSKEY),
         "passkey": may_use(proofs.Method.PASSKEY),
-        "app": needs_second and not enrollment.has_app and may_use(proofs.Method.TOTP),
+        "app": needs_second and not enrollment.admission.has_app and may_use(proofs.Method.TOTP),
         "password": decision.lacks_first and may_use(proofs.Method.PASSWORD),
         "providers": decision.lacks_first and any(name.startswith(rules.PROVIDER_PREFIX) for name in methods),
     }
 
 
 def _values(enrollment: Enrollment, place: PolicyPlace, next_path: str) -> dict[str, Any]:
-    decision = enrollment.decision
+    decision = enrollment.admission.decision
     return {
         "form_token": form_pages.session_form_token(),
         "explanation": explain(decision),
@@ -71,9 +71,9 @@ async def show() -> Response:
     """
     place, next_path = _place(request.args), kit.next_of(request.args)
     enrollment = await policy_enrollment.find_enrollment(kit.ports(), kit.signed_in(), place)
-    if enrollment.decision.outcome is Outcome.STEP_UP:
+    if enrollment.admission.step is Step.SIGN_IN:
         return kit.to_reauthentication_for(place, next_path)
-    if enrollment.decision.outcome is not Outcome.ENROLL and enrollment.decision.due_at is None:
+    if not enrollment.admission.needs_factor:
         response = kit.redirect(next_path)
         kit.cookies.ENROLLMENT.clear(response)
         return response
@@ -100,9 +100,9 @@ async def postpone() -> Response:
     form_pages.check_session_form(form)
     place, next_path = _place(form), kit.next_of(form)
     enrollment = await policy_enrollment.find_enrollment(kit.ports(), kit.signed_in(), place)
-    if enrollment.decision.outcome is not Outcome.ALLOWED:
+    if enrollment.admission.step is not None:
         return kit.redirect(admissions.enrollment_path(place, next=next_path))
-    if enrollment.decision.due_at is not None:
+    if enrollment.admission.needs_factor:
         await admissions.claim_reminder(kit.ports(), kit.signed_in())
     response = kit.redirect(next_path)
     kit.cookies.ENROLLMENT.clear(response)

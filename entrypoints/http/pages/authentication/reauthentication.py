@@ -26,9 +26,10 @@ from core.kernel import errors, page_paths, proofs, rate_limits, sign_in_age
 from core.kernel.access import OwnProofNeeded
 from core.kernel.callers import Visitor
 from core.kernel.page_paths import REAUTHENTICATION_PATH
-from core.kernel.sign_in_policy.decision import Decision, Outcome
+from core.kernel.sign_in_policy.decision import Decision
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
+from core.kernel.sign_in_policy.steps import Step
 from core.tenancy import imposed_rules
 from entrypoints.http import kit
 from entrypoints.http.api.accounts.webauthn import AuthenticationCredentialRequest
@@ -90,7 +91,7 @@ async def _step_up(target: dict[str, str]) -> Decision | None:
         return await find(kit.ports(), kit.signed_in())
     age = sign_in_age.SignInAge(target["age"]) if target.get("age") in tuple(sign_in_age.SignInAge) else sign_in_age.SignInAge.ANY
     enrollment = await policy_enrollment.find_enrollment(kit.ports(), kit.signed_in(), place_of(target["policy"]), age)
-    return enrollment.decision if enrollment.decision.outcome is Outcome.STEP_UP else None
+    return enrollment.admission.decision if enrollment.admission.step is Step.SIGN_IN else None
 
 
 async def _load_options(target: dict[str, str], decision: Decision | None) -> sessions.ReauthenticationOptions:

@@ -11,10 +11,10 @@ from core.federation.destination import Destination
 from core.kernel.callers import Visitor
 from core.kernel.display import PRODUCT
 from core.kernel.proofs import Factor, FactorKind, Method, Strength, in_session, reachable_strength, seen_in, session_strength
-from core.kernel.sign_in_policy.decision import Decision, Outcome, sign_in_elsewhere
+from core.kernel.sign_in_policy.decision import Decision, sign_in_elsewhere
 from core.kernel.sign_in_policy.explanations import explain
 from core.kernel.sign_in_policy.rules import Rule
-from core.kernel.sign_in_policy.steps import needs_passkey, step_up_to
+from core.kernel.sign_in_policy.steps import Step, needs_passkey, step_up_to
 from entrypoints.http import kit
 
 AT_CONNECTION: Final = "Sign in there. In an emergency, you're listed for break glass: sign in with your passkey, password or email."
@@ -89,13 +89,13 @@ async def load(user: Visitor, decision: Decision) -> StepUp:
 
 
 def _find_decision(user: Visitor, destination: Destination | None, admission: admissions.Admission) -> Decision | None:
-    of_policy = None if admission.is_allowed else admission.decision
+    of_policy = None if admission.step is None else admission.decision
     if of_policy is not None and (of_policy.leads_to is not None or user.restricted_to is not None):
         return of_policy
     of_strength = None if destination is None else _find_strength(user, destination)
     if of_policy is None or of_strength is None:
         return of_policy or of_strength
-    is_stronger = of_policy.outcome is not Outcome.STEP_UP or of_strength.required > of_policy.required
+    is_stronger = admission.step is not Step.SIGN_IN or of_strength.required > of_policy.required
     return of_strength if is_stronger else of_policy
 
 

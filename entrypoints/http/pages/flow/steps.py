@@ -15,7 +15,6 @@ from core.federation.connections import people
 from core.federation.oauth import requests
 from core.kernel import errors
 from core.kernel.callers import Visitor
-from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.sign_in_policy.steps import Step
 from core.kernel.values import Email
 from entrypoints.http import kit
@@ -112,7 +111,7 @@ async def _confirms_there(asked: destination.Asked, user: Visitor) -> bool:
     if user.restricted_to is None or asked.admission.is_allowed:
         return False
     enrollment = await policy_enrollment.find_enrollment(kit.ports(), user, asked.admission.place)
-    return enrollment.decision.outcome is Outcome.STEP_UP
+    return enrollment.admission.step is Step.SIGN_IN
 
 
 async def _link_page(flow: Flow, requested: Step | None, email: Email) -> Response:
