@@ -9,10 +9,9 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import urlencode
 from uuid import UUID
 
-from core.accounts import factor_changes
+from core.accounts import factor_changes, relying_party
 from core.accounts.factors import own_proofs
 from core.accounts.model import email_queue
-from core.authentication import sign_in_facts
 from core.authentication.model import policy
 from core.authentication.model.sessions import RefreshTokenInvalid
 from core.authentication.service_access import Opened
@@ -216,6 +215,49 @@ class UserSession(NamedTuple):
         return cls(user.user_id, user.session_id, user.address)
 
 
+def facts_of(
+    ports: Ports,
+    path: judgement.PolicyPath,
+    subject: policy.PolicySubject,
+    now: datetime,
+    address: str | None = None,
+    age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY,
+) -> judgement.SignInFacts:
+    """Return the facts about the session of a user that a policy binds."""
+    session, account = subject.session or policy.PolicySession(()), subject.account
+    return judgement.SignInFacts(
+        now=now,
+        settings=ports.policy,
+        path=path,
+        age=age,
+        address=address,
+        has_password=account.password_hash is not None,
+        factors=account.factors,
+        factors_here=relying_party.without_lost_keys(ports, account, subject.keys).factors,
+        policy=subject.policy,
+        first_ways=account.first_ways(subject.providers, email_is_on=ports.policy.offers_email(subject.email_sign_in)),
+        is_admin=subject.is_admin,
+        connections=subject.connections,
+        proofs=session.proofs,
+        risk_is_high=session.risk_is_high,
+        used_at=session.used_at,
+        factor_at_device=session.factor_at_device,
+    )
+
+
+def count(ports: Ports, facts: judgement.SignInFacts, verdict: Verdict) -> None:
+    """Count the decision of the policy, unless it is about a view."""
+    if facts.policy is not None and not facts.path.is_view:
+        ports.metrics.sign_in_policy_decided(facts.path, verdict.decision.outcome)
+
+
+class _Loaded(NamedTuple):
+    """A user that a policy binds, and the facts about their session."""
+
+    subject: policy.PolicySubject
+    facts: judgement.SignInFacts
+
+
 async def _load(
     ports: Ports,
     read: storage.Reading | storage.Transaction,
@@ -223,12 +265,12 @@ async def _load(
     opened: Opened,
     session: UserSession,
     age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY,
-) -> tuple[policy.PolicySubject, judgement.SignInFacts] | None:
+) -> _Loaded | None:
     """Return the facts about a user's session, or None without a policy, and for a view in an impersonation, which has no proofs."""
     subject = await read.policy_passes.load(opened.org_id, opened.service_id, session.user_id, session.id)
     if subject is None or (path.is_view and subject.session is not None and not subject.session.proofs):
         return None
-    return subject, sign_in_facts.facts_of(ports, path, subject, ports.clock.now(), session.address, age)
+    return _Loaded(subject, facts_of(ports, path, subject, ports.clock.now(), session.address, age))
 
 
 async def judge_in(
@@ -244,7 +286,7 @@ async def judge_in(
         return NO_ADMISSION
     subject, facts = loaded
     verdict = judgement.judge(replace(facts, may_use=None))
-    sign_in_facts.count(ports, facts, verdict)
+    count(ports, facts, verdict)
     if isinstance(verdict, Ask) and verdict.step is Step.CHECK_ACCESS:
         verdict = judgement.judge(replace(facts, may_use=await opened.admits(read, session.user_id, facts.now)))
     return Admission(None if isinstance(verdict, Start) and verdict.is_stranger else subject, verdict)
@@ -386,10 +428,10 @@ async def find_connection_sign_in(
     """Return the sign-in through the required connection, if any, for a request of this member. The use of break glass is reported."""
     async with ports.storage.reading() as read:
         loaded = await _load(ports, read, path, Opened(member.acts_in.id), UserSession.of(member), age)
-    if loaded is None or not judgement.requires_connection(loaded[1]):
+    if loaded is None or not judgement.requires_connection(loaded.facts):
         return callers.ConnectionSignIn(is_required=False)
-    admission = Admission(loaded[0], judgement.judge(loaded[1]))
-    sign_in_facts.count(ports, loaded[1], admission.verdict)
+    admission = Admission(loaded.subject, judgement.judge(loaded.facts))
+    count(ports, loaded.facts, admission.verdict)
     if not admission.is_allowed:
         return callers.ConnectionSignIn(is_required=True, refusal=admission.refusal(ports, member, age))
     if admission.decision.breaks_glass and sign_in_age.is_enough(member.sign_in, age, ports.policy, ports.clock.now()):
@@ -408,9 +450,9 @@ async def find_renewal(ports: Ports, user: callers.Person, org_slug: str) -> Dec
         if org_id is None or user.restricted_to not in (None, org_id) or not await read.members.exists(org_id, user.user_id):
             return None
         loaded = await _load(ports, read, judgement.PolicyPath.ENROLL, Opened(org_id), UserSession.of(user), sign_in_age.SignInAge.FRESH)
-    if loaded is None or judgement.requires_connection(loaded[1]):
+    if loaded is None or judgement.requires_connection(loaded.facts):
         return None
-    decision = judgement.decide_with_age(loaded[1], loaded[0].policy)
+    decision = judgement.decide_with_age(loaded.facts)
     return decision if decision.outcome is Outcome.STEP_UP else None
 
 
@@ -423,10 +465,10 @@ async def find_own_way(ports: Ports, user: callers.Person) -> Decision | None:
         return None
     async with ports.storage.reading() as read:
         loaded = await _load(ports, read, judgement.PolicyPath.ENROLL, Opened(user.organization.id), UserSession.of(user))
-    if loaded is None or not judgement.requires_connection(loaded[1]):
+    if loaded is None or not judgement.requires_connection(loaded.facts):
         return None
     decisions = (
-        judgement.judge(replace(loaded[1], age=age)).decision for age in (sign_in_age.SignInAge.FRESH, sign_in_age.SignInAge.RECENT)
+        judgement.judge(replace(loaded.facts, age=age)).decision for age in (sign_in_age.SignInAge.FRESH, sign_in_age.SignInAge.RECENT)
     )
     return next((decision for decision in decisions if decision.outcome is Outcome.STEP_UP and decision.asks_own), None)
 

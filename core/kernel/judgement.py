@@ -1,7 +1,7 @@
 """The judgement: may this person, with these proofs, do this now? No other code decides it.
 
-`judge` is pure. `core.authentication.sign_in_facts` and `core.authentication.flow.facts` load its facts, and
-`core.authentication.admissions` carries its verdicts out. docs/specification/sign-in.md has the rows.
+`judge` is pure. `core.authentication.admissions` loads its facts for sessions and requests, and carries its verdicts out.
+`core.authentication.flow.facts` loads the facts for sign-ins. docs/specification/sign-in.md has the rows.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -230,18 +230,18 @@ def requires_connection(facts: SignInFacts) -> bool:
 
 def _decide(facts: SignInFacts) -> Decision:
     """Return the policy's decision. If it allows the session, also check the age of the sign-in at a required connection."""
-    if facts.policy is None:
-        return NO_POLICY
-    decision = _decide_about(facts, facts.policy)
+    decision = _decide_now(facts)
     if decision.outcome is not Outcome.ALLOWED or facts.age is sign_in_age.SignInAge.ANY or not requires_connection(facts):
         return decision
-    return decide_with_age(facts, facts.policy)
+    return decide_with_age(facts)
 
 
-def _decide_about(facts: SignInFacts, policy: rules.EffectivePolicy) -> Decision:
-    seen, path = silent_sign_ins.beside_own(seen_in(facts.proofs, policy.org_id, facts.now)), facts.path
+def _decide_now(facts: SignInFacts) -> Decision:
+    if facts.policy is None:
+        return NO_POLICY
+    seen, path = silent_sign_ins.beside_own(seen_in(facts.proofs, facts.policy.org_id, facts.now)), facts.path
     decision = decide(
-        policy,
+        facts.policy,
         PolicyFacts(
             now=facts.now,
             proofs=seen,
@@ -279,19 +279,21 @@ def _ask_own(decision: Decision, seen: Proofs, now: datetime) -> Decision:
     return replace(decision, methods=None, first_at=None, asks_own=True)
 
 
-def decide_with_age(facts: SignInFacts, policy: rules.EffectivePolicy) -> Decision:
+def decide_with_age(facts: SignInFacts) -> Decision:
     """Return the policy's decision with `facts.age` as the session lifetime (security SP-9).
 
     Where the policy requires a connection, no other first factor makes the session newer. If the account has a password, its own first
     factor must stand beside a sign-in that may not have asked the user: an open browser at the identity provider does not show that
     the user is here.
     """
-    limit = facts.age.limit(facts.settings)
+    policy, limit = facts.policy, facts.age.limit(facts.settings)
+    if policy is None:
+        return NO_POLICY
     seen = silent_sign_ins.beside_own(seen_in(facts.proofs, policy.org_id, facts.now), needs_user=facts.has_password)
     proofs = tuple(proof for proof in seen if not proof.is_second or facts.now - proof.at <= limit)
     aged = replace(policy, parts=(*policy.parts, rules.PolicyPart(policy.name, rules.Rules(session_lifetime=limit))))
     # A trusted device does not replace the second factor.
-    decision = _decide_about(replace(facts, proofs=proofs, factor_at_device=None), aged)
+    decision = _decide_now(replace(facts, policy=aged, proofs=proofs, factor_at_device=None))
     lifetime = policy.in_force(facts.now).session_lifetime
     is_of_request = decision.rule is rules.Rule.SESSION_LIFETIME and (lifetime is None or lifetime > limit)
     return replace(decision, is_of_request=True) if is_of_request else decision

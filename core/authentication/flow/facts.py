@@ -9,7 +9,7 @@ from uuid import UUID
 from core.accounts import devices, session_proofs
 from core.accounts.model.accounts import Account
 from core.accounts.model.devices import DeviceFingerprint, DeviceMatch, KnownDevice
-from core.authentication import service_access, sign_in_facts
+from core.authentication import admissions, service_access
 from core.authentication.flow.model import Flow
 from core.authentication.model import policy
 from core.kernel import judgement
@@ -83,7 +83,7 @@ class SignInQuery:
         else:
             session, linked = policy.PolicySession(proofs, mfa_at, is_high), self.subject.providers | {*providers}
             self.subject = replace(self.subject, session=session, providers=linked)
-            facts = sign_in_facts.facts_of(self.ports, judgement.PolicyPath.SIGN_IN, self.subject, self.now)
+            facts = admissions.facts_of(self.ports, judgement.PolicyPath.SIGN_IN, self.subject, self.now)
         return replace(
             facts,
             user_id=account.id,
@@ -101,7 +101,7 @@ class SignInQuery:
         """Return the verdict, and load the facts on which it depends. The decision of the policy is counted."""
         verdict = judge(facts)
         if not isinstance(verdict, Refuse):
-            sign_in_facts.count(self.ports, facts, verdict)
+            admissions.count(self.ports, facts, verdict)
         while isinstance(verdict, Ask):
             if verdict.step is Step.CHECK_ACCESS:
                 facts = await self.with_access(facts, account.id)
