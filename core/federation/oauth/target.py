@@ -28,9 +28,11 @@ from ports import Ports
 
 _REFUSALS: Final = {
     steps.Step.LOGIN_REQUIRED: openid_requests.SignInRequired,
+    steps.Step.OTHER_USER: openid_requests.SignInRequired,
     steps.Step.TOO_WEAK: openid_requests.AuthenticationUnmet,
     steps.Step.CONSENT_REQUIRED: openid_requests.ConsentRequired,
 }
+_SENTENCES: Final = {steps.Step.OTHER_USER: "Another user has signed in."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +59,14 @@ async def advance(
     """
     if reply is not None and not reply.is_yes:
         raise openid_requests.AccessDenied
-    found = await find_step(ports, visitor, waiting, flow, reply)
-    authorization, grant = waiting.authorization, found.grant
-    if found.step is not steps.Step.DONE or visitor is None:
-        wants_fresh = waiting.needs.needs_fresh_sign_in or found.admission.decision.wants_fresh
-        return destination.Asked(found.step, waiting.destination, grant, found.admission, waiting.client, found.agreement, wants_fresh)
-    if authorization.redirect_uri is None:
+    asked = await find_step(ports, visitor, waiting, flow, reply)
+    if asked.step is not steps.Step.DONE or visitor is None:
+        return asked
+    if waiting.authorization.redirect_uri is None:
         return Answered(None)
-    agreed = reply is not None and reply.question == destination.Asked(steps.Step.CONSENT, grant=grant, client=waiting.client).question
-    code = await oauth.issue_code(ports, visitor, waiting, grant, flow, agreed=agreed)
-    return Answered(respond(authorization, base_url, code=code))
-
-
-@dataclass(frozen=True, slots=True)
-class FoundStep:
-    """The next step, the grant of OpenID Connect, if any, and the answer of the sign-in policy about the session."""
-
-    step: steps.Step
-    grant: OpenIdGrant | None
-    admission: admissions.Admission
-    agreement: Agreement | None = None  # what the user agreed to before
+    agreed = reply is not None and reply.question == replace(asked, step=steps.Step.CONSENT).question
+    code = await oauth.issue_code(ports, visitor, waiting, asked.grant, flow, agreed=agreed)
+    return Answered(respond(waiting.authorization, base_url, code=code))
 
 
 async def find_step(
@@ -87,7 +77,7 @@ async def find_step(
     reply: destination.PageAnswer | None = None,
     *,
     path: PolicyPath = PolicyPath.AUTHORIZATION,
-) -> FoundStep:
+) -> destination.Asked:
     """Return the next step for this visitor, who has all required factors.
 
     `reply` says yes. It counts if it answers the question of the step.
@@ -107,70 +97,68 @@ async def find_step(
         session=None if visitor is None else visitor.browser,
         service=authorization.context,
         user_id=None if visitor is None else visitor.user_id,
-        factors=() if visitor is None else admission.factors or await _factors(ports, visitor, waiting),
+        factors=admission.factors,
         reachable=await flows.find_reachable(ports, visitor, authorization.context, waiting.needs),
         verdict=admission.verdict,
         is_reminded=path is PolicyPath.PREVIEW or admission.is_reminded(now),
     )
-    step, grant, before = steps.next_step(facts), None, None
-    if step is steps.Step.CHECK_ACCESS:
+    if not facts.factors:
+        facts = replace(facts, factors=await _load_factors(ports, facts))
+    wants_fresh = waiting.needs.needs_fresh_sign_in or admission.decision.wants_fresh
+    asked = destination.Asked(
+        steps.next_step(facts), waiting.destination, admission=admission, client=waiting.client, wants_fresh=wants_fresh
+    )
+    if asked.step is steps.Step.CHECK_ACCESS:
         assert visitor is not None, "the access of a user is checked"
-        await _require_access(ports, visitor, waiting)
-        grant, agreement, before = await _grant(ports, visitor, waiting)
-        facts = replace(facts, agreement=agreement)
-        step = steps.next_step(facts)
-        if step is steps.Step.CONSENT and waiting.document_failure is not None and not _is_covered(before, grant, waiting):
+        await _require_access(ports, visitor, waiting, facts)
+        grant, missing, before = await _find_missing_consent(ports, visitor, waiting)
+        facts = replace(facts, agreement=missing)
+        asked = replace(asked, step=steps.next_step(facts), grant=grant, agreement=before)
+        # A redirect URI on the user's device asks for consent although an earlier consent covers the grant.
+        is_covered = grant is not None and before is not None and before.covers(grant, waiting.client)
+        if asked.step is steps.Step.CONSENT and waiting.document_failure is not None and not is_covered:
             raise waiting.document_failure
         if not admission.has_access:  # the user got it during this request, and the policy was not asked
             raise openid_requests.AccessDenied
-        if reply is not None and reply.question == destination.Asked(step, grant=grant, client=waiting.client).question:
-            step = steps.next_step(replace(facts, has_agreed=step is not steps.Step.SELECT, has_selected=step is steps.Step.SELECT))
-    if step is steps.Step.OTHER_USER:
-        raise openid_requests.SignInRequired("Another user has signed in.")
-    if step is steps.Step.TOO_WEAK and not admission.is_allowed:
-        raise openid_requests.AuthenticationUnmet(admission.refusal(ports, visitor).message)
-    if step in _REFUSALS:
-        raise _REFUSALS[step]
-    return FoundStep(step, grant, admission, before)
+        if reply is not None and reply.question == asked.question:
+            is_choice = asked.step is steps.Step.SELECT
+            asked = replace(asked, step=steps.next_step(replace(facts, has_agreed=not is_choice, has_selected=is_choice)))
+    if asked.step in _REFUSALS:
+        is_refused = asked.step is steps.Step.TOO_WEAK and not admission.is_allowed
+        raise _REFUSALS[asked.step](admission.refusal(ports, visitor).message if is_refused else _SENTENCES.get(asked.step))
+    return asked
 
 
-def _seen(ports: Ports, visitor: callers.Visitor, waiting: WaitingRequest) -> proofs.Proofs:
-    return callers.proofs_at(waiting.authorization.context, visitor.browser.proofs, ports.clock.now())
-
-
-async def _factors(ports: Ports, visitor: callers.Visitor, waiting: WaitingRequest) -> tuple[proofs.Factor, ...]:
+async def _load_factors(ports: Ports, facts: steps.Facts) -> tuple[proofs.Factor, ...]:
     """Return the factors of the account, where a session that began without one may be too weak, for example on a trusted device."""
-    needs = waiting.needs
-    if needs.keeps_trust or proofs.session_strength(_seen(ports, visitor, waiting)) >= max(proofs.Strength.TWO, needs.wished):
+    needs = facts.needs
+    if facts.user_id is None or needs.keeps_trust or proofs.session_strength(facts.seen) >= max(proofs.Strength.TWO, needs.wished):
         return ()
     async with ports.storage.reading() as read:
-        account = await read.accounts.by_id(visitor.user_id)
+        account = await read.accounts.by_id(facts.user_id)
     return () if account is None else account.factors
 
 
-async def _require_access(ports: Ports, visitor: callers.Visitor, waiting: WaitingRequest) -> None:
+async def _require_access(ports: Ports, visitor: callers.Visitor, waiting: WaitingRequest, facts: steps.Facts) -> None:
     """Check that the user may use the application and the API resource of the request."""
     context, grant = waiting.authorization.context, waiting.openid.grant
     if context is None or context.is_external:  # the API resource alone decides about external clients (`external_clients.load`)
         return
+    api = None if grant is None else grant.api
     async with ports.storage.reading() as read:
-        may_use = await read.end_users.may_use(context.org_id, context.id, visitor.user_id, ports.clock.now())
-        refusal = None if may_use else await find_refusal(read, context.org_id, visitor.user_id)
-        api = None if grant is None else grant.api
-        may_use_api = not may_use or api is None or await read.api_resources.may_use(context.org_id, api.id, visitor.user_id)
-    if refusal is not None or not may_use_api:
-        reason = login.LoginFailure.ACCESS if refusal is None else login.failure_of(refusal)
-        method = proofs.first_method_of(_seen(ports, visitor, waiting)) or ""
-        await record_failure(ports, visitor, reason, method, visitor.user_id, WaitingApplication(context.org_id, context.id))
-        raise openid_requests.AccessDenied if may_use_api else openid_requests.AccessDenied("The user may not use this API.")
+        if not await read.end_users.may_use(context.org_id, context.id, visitor.user_id, facts.now):
+            reason = login.failure_of(await find_refusal(read, context.org_id, visitor.user_id))
+            refusal = openid_requests.AccessDenied()
+        elif api is not None and not await read.api_resources.may_use(context.org_id, api.id, visitor.user_id):
+            reason, refusal = login.LoginFailure.ACCESS, openid_requests.AccessDenied("The user may not use this API.")
+        else:
+            return
+    method = proofs.first_method_of(facts.seen) or ""
+    await record_failure(ports, visitor, reason, method, visitor.user_id, WaitingApplication(context.org_id, context.id))
+    raise refusal
 
 
-def _is_covered(agreement: Agreement | None, grant: OpenIdGrant | None, waiting: WaitingRequest) -> bool:
-    """Return whether the user has agreed to all of the grant. A redirect URI on the user's device asks all the same."""
-    return agreement is not None and grant is not None and agreement.covers(grant, waiting.client)
-
-
-async def _grant(
+async def _find_missing_consent(
     ports: Ports, visitor: callers.Visitor, waiting: WaitingRequest
 ) -> tuple[OpenIdGrant | None, steps.Consents, Agreement | None]:
     """Return the grant, the part that needs consent first, and the earlier consent.
@@ -193,11 +181,11 @@ async def _grant(
     context, service = authorization.context, authorization.service
     if context is None or service is None:
         return grant, steps.Consents.COVERED, None
-    is_claimable = waiting.is_on_device and (context.is_public or service.pkce_without_secret)
-    always = service.always_ask_consent
+    is_claimable = waiting.is_on_device and (grant is None or context.is_public or service.pkce_without_secret)
+    asks_always = service.always_ask_consent or is_claimable
     async with ports.storage.reading() as read:
         if grant is None:
-            is_asked = always or waiting.is_on_device or not await read.end_users.is_known(context.org_id, visitor.user_id)
+            is_asked = asks_always or not await read.end_users.is_known(context.org_id, visitor.user_id)
             return None, steps.Consents.FIRST_TIME if is_asked else steps.Consents.COVERED, None
         is_asked = openid_requests.Prompt.CONSENT in waiting.openid.prompt
         grant, agreement, is_covered = await consents.compare(
@@ -205,7 +193,7 @@ async def _grant(
         )
     if context.is_external and authorization.api is not None:  # a step-up
         grant = agreement.widen(grant, authorization.api.scope_names)
-    return grant, steps.Consents.COVERED if is_covered and not always and not is_claimable else steps.Consents.SCOPES, agreement
+    return grant, steps.Consents.COVERED if is_covered and not asks_always else steps.Consents.SCOPES, agreement
 
 
 async def use_up(ports: Ports, request: AuthorizationRequest, flow: Flow | None) -> None:
