@@ -58,11 +58,12 @@ class Act:
     is_loaded: bool = False  # `missing`, and the sign-in at a required connection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SignInFacts:
     """The facts about a person, their proofs, and the thing that they want to do. Times are UTC.
 
-    `may_use` and `earlier` are None until a query has loaded them. Most verdicts depend on neither.
+    `may_use` and `earlier` are None until a query has loaded them. Most verdicts depend on neither. Every request makes a value, and the
+    assignments of a frozen class would take most of that time. No code changes the fields.
     """
 
     now: datetime
