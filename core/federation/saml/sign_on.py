@@ -106,9 +106,8 @@ async def _find_step(
         is_reminded=admission.is_reminded(now),
     )
     step = steps.next_step(facts)
-    if (
-        step is steps.Step.TOO_WEAK
-    ):  # a policy can lead to the factor that the application requires. Otherwise a page says that it is missing
+    if step is steps.Step.TOO_WEAK:
+        # A policy can lead to the factor that the application requires. Otherwise a page says that it is missing.
         step = steps.next_step(replace(facts, needs=replace(waiting.needs, required=proofs.Strength.ONE)))
     return step, admission
 

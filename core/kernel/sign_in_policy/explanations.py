@@ -37,7 +37,7 @@ _OWN_FACTS: Final = {
 
 
 # What helps if no further sign-in and no factor does.
-_ADVICE: Final = {rules.Rule.ADMIN_NETWORKS: "Connect to one of them."}
+_ADVICE: Final[Mapping[rules.Rule | None, str]] = {rules.Rule.ADMIN_NETWORKS: "Connect to one of them."}
 
 
 def explain(decision: Decision) -> str:
@@ -94,8 +94,7 @@ class PolicyRefused(Forbidden):
     """The sign-in policy does not allow this from here."""
 
     def __init__(self, decision: Decision, advice: str | None = None) -> None:
-        advice = _ADVICE.get(decision.rule, "") if advice is None and decision.rule is not None else advice
-        super().__init__(f"{explain(decision)} {advice}")
+        super().__init__(f"{explain(decision)} {advice or _ADVICE.get(decision.rule, '')}".rstrip())
         self.fields = fields_of(decision)
 
 
