@@ -50,9 +50,10 @@ async def advance(
     base_url: str,
     reply: destination.PageAnswer | None = None,
 ) -> destination.Asked | Answered:
-    """Return the next step, or the answer to the application. `reply` is that of the user to our page, or None if it did not ask.
+    """Return the next step, or the answer to the application.
 
-    It counts only for the present question of the application.
+    `reply` is what the user answered on our page, or None if the page did not ask. It is ignored if the application asks for something else
+    by now.
 
     Raises: SignInRequired, ConsentRequired, AuthenticationUnmet, AccessDenied; the refusal of the request;
     the errors of `oauth.issue_code`.

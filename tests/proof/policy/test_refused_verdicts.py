@@ -14,7 +14,7 @@ from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.proof.policy.test_paths import PATHS
 from tests.proof.policy.world import CALLBACK, REFUSED, STATES, World, new_world
-from tests.support.builders import Answer, Api, run_sql, sign_in
+from tests.support.builders import PASSWORD, Answer, Api, run_sql, sign_in
 from tests.support.saml import posted_response
 
 ORGANIZATION: Final = "/api/organizations/acme"
@@ -58,7 +58,9 @@ async def test_programs_get_the_reason(world: World, monkeypatch: pytest.MonkeyP
     of_application = (await world.exchange(await world.code())).json["refresh_token"]
     await refuse_all(world, monkeypatch)
     approval["user_code"] = devices[1]["user_code"]
+    login = {"email": world.ada.email, "password": PASSWORD, "org_slug": "acme", "service_slug": "shop"}
     answers: dict[str, Answer] = {
+        "password": await world.api.post("/api/auth/login", login),
         "API": await world.api.get(f"{ORGANIZATION}/members", token=world.token),
         "personal token": await world.api.get(f"{ORGANIZATION}/members", token=str(token)),
         "code": await world.exchange(code),
@@ -70,7 +72,7 @@ async def test_programs_get_the_reason(world: World, monkeypatch: pytest.MonkeyP
     assert {name: (answer.status, sentence(answer)) for name, answer in answers.items()} == {
         name: (status, "The account is on hold.")
         for name, status in (
-            *(("API", 403), ("personal token", 403), ("code", 400), ("refresh", 401)),
+            *(("password", 403), ("API", 403), ("personal token", 403), ("code", 400), ("refresh", 401)),
             *(("refresh of an application", 400), ("approval", 403), ("device", 400)),
         )
     }
@@ -106,6 +108,10 @@ async def test_the_user_reads_the_reason_on_pages(world: World, monkeypatch: pyt
     for path in ("/app/organizations/acme", f"{world.application.management}/login"):
         page = await world.browser.open(path, follows=False)
         assert (page.status, "The account is on hold." in page.text) == (403, True), path
+    # No way of the user helps, so these pages ask for none.
+    for path in ("/app/enroll?org=acme&next=/app/account", "/app/reauthenticate?policy=acme&next=/app/account"):
+        left = await world.browser.open(path, follows=False)
+        assert (left.status, left.headers["Location"]) == (303, "/app/account"), path
 
 
 async def test_the_page_for_another_user_needs_no_reason(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
