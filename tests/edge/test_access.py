@@ -17,9 +17,9 @@ from core.kernel.causes import Anonymous
 from core.kernel.rate_limits import LOGIN
 from core.kernel.roles import Capability
 from entrypoints.http.base.context import agent, caller, signed_in
-from entrypoints.http.edge.access import GIVES, MINE, anyone, effects, member, operations, page_session, person, person_anywhere
+from entrypoints.http.edge.access import anyone, effects, member, operations, page_session, person, person_anywhere
 from entrypoints.http.edge.access.declaration import access_of
-from entrypoints.http.edge.access.effects import Effect, EffectRow
+from entrypoints.http.edge.access.effects import GIVES, MINE, Effect, EffectRow
 from entrypoints.http.edge.access.guards import AccessDecorator
 from entrypoints.http.edge.bodies import Message
 from entrypoints.http.edge.dispatch import check_every_route

@@ -12,8 +12,8 @@ from core.kernel.errors import Invalid
 from core.kernel.page_paths import ACCOUNT_PATH
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
 from entrypoints.http.base.rendering.icons import icon
-from entrypoints.http.edge.access import SHOWS
 from entrypoints.http.edge.access.declaration import Access, access_of
+from entrypoints.http.edge.access.effects import SHOWS
 from entrypoints.http.edge.openapi import docs_of
 from entrypoints.http.pages.applications.applications import GROUP_NAMES
 from entrypoints.http.pages.applications.client_settings import GROUPS

@@ -19,8 +19,9 @@ from core.kernel.rate_limits import LOGIN
 from core.kernel.roles import MEMBER, OWNER, Capability, RoleName, rights_of
 from core.kernel.sign_in_age import LastSignIn
 from entrypoints.http.base.context import caller
-from entrypoints.http.edge.access import GIVES, MINE, member, person, person_if_present, platform_owner
+from entrypoints.http.edge.access import member, person, person_if_present, platform_owner
 from entrypoints.http.edge.access.declaration import View, access_of
+from entrypoints.http.edge.access.effects import GIVES, MINE
 from ports import Ports
 from tests.fakes.outside import FakeClock
 from tests.support.builders import Api, add_account, add_member, add_organization, add_platform_owner, impersonate, run_sql, sign_in

@@ -7,7 +7,7 @@ from core.billing import checkout
 from core.kernel.roles import Capability
 from entrypoints.http import kit
 from entrypoints.http.api.applications.services import existing_service
-from entrypoints.http.edge.access import CHECKOUT
+from entrypoints.http.edge.access.effects import CHECKOUT
 
 routes = Blueprint("checkout", __name__)
 

@@ -14,7 +14,7 @@ from core.tenancy import organizations
 from core.tenancy.model.organizations import LimitSource, Membership, Organization
 from entrypoints.http import kit
 from entrypoints.http.api.tenancy.roles import Role
-from entrypoints.http.edge.access import SELECTS
+from entrypoints.http.edge.access.effects import SELECTS
 
 routes = Blueprint("organizations", __name__)
 

@@ -12,27 +12,7 @@ from core.kernel.rate_limits import BILLING
 from core.kernel.roles import Capability, Permission
 from entrypoints.http.edge.access import callers
 from entrypoints.http.edge.access.declaration import Access, Credentials, Restricted
-from entrypoints.http.edge.access.effects import ACTS_ON_ME as ACTS_ON_ME
-from entrypoints.http.edge.access.effects import BY_PEOPLE as BY_PEOPLE
-from entrypoints.http.edge.access.effects import CHANGES as CHANGES
-from entrypoints.http.edge.access.effects import CHECKOUT as CHECKOUT
-from entrypoints.http.edge.access.effects import ENDS as ENDS
-from entrypoints.http.edge.access.effects import GIVES as GIVES
-from entrypoints.http.edge.access.effects import LEAVES as LEAVES
-from entrypoints.http.edge.access.effects import MINE as MINE
-from entrypoints.http.edge.access.effects import OWNS as OWNS
-from entrypoints.http.edge.access.effects import PREVIEWS as PREVIEWS
-from entrypoints.http.edge.access.effects import PROMOTES as PROMOTES
-from entrypoints.http.edge.access.effects import PROTOCOL as PROTOCOL
-from entrypoints.http.edge.access.effects import REMOVES_FACTORS as REMOVES_FACTORS
-from entrypoints.http.edge.access.effects import SELECTS as SELECTS
-from entrypoints.http.edge.access.effects import SHOWS as SHOWS
-from entrypoints.http.edge.access.effects import SHOWS_IMPOSED as SHOWS_IMPOSED
-from entrypoints.http.edge.access.effects import SHOWS_PEOPLE as SHOWS_PEOPLE
-from entrypoints.http.edge.access.effects import SIGNS_OUT as SIGNS_OUT
-from entrypoints.http.edge.access.effects import UNLOCKS as UNLOCKS
-from entrypoints.http.edge.access.effects import WAYS_IN as WAYS_IN
-from entrypoints.http.edge.access.effects import EffectRow
+from entrypoints.http.edge.access.effects import CHANGES, GIVES, PROTOCOL, EffectRow
 from entrypoints.http.edge.access.guards import AccessDecorator, Changes
 
 anyone = AccessDecorator(Access("anyone", default=PROTOCOL), callers.as_anyone)
