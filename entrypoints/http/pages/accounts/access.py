@@ -71,10 +71,7 @@ async def show_devices() -> Response:
     api=["GET /api/user/devices/<device_id>", "PATCH /api/user/devices/<device_id>", "DELETE /api/user/devices/<device_id>"],
 )
 async def show_device(device_id: UUID) -> Response:
-    """Show a device.
-
-    On this page, you can rename or revoke it.
-    """
+    """Show a device."""
     result = await devices.find(kit.ports(), kit.signed_in(), device_id)
     return await console.console_page("accounts/device.html", device=device_values(result), typed=result.device.name, problem=None)
 
@@ -170,10 +167,7 @@ async def _identities_values(_: console_forms.Form, provider: str = "") -> dict[
     ],
 )
 async def show_identities() -> Response:
-    """List your linked accounts.
-
-    These are accounts at identity providers that you can sign in with.
-    """
+    """List your linked accounts."""
     images_of = [id_ for id_, _ in PLATFORM_CONNECTIONS.values()]
     return await console.console_page("accounts/identities.html", images_of=images_of, **await _identities_values({}))
 
@@ -218,10 +212,7 @@ async def unlink_identity(provider: str, form: console_forms.Form) -> Response:
 @kit.page_session(restricted=kit.Restricted.YES)
 @kit.describes_page({200: "The list."}, api=["GET /api/organizations", "POST /api/organizations/<org_slug>/leave"])
 async def show_organizations() -> Response:
-    """List the organizations that have you as a member.
-
-    You can leave an organization that you do not own.
-    """
+    """List the organizations that have you as a member."""
     own = [
         {
             "id": organization.id,
@@ -302,10 +293,7 @@ async def leave_organization(org_slug: str) -> Response:
 @kit.page_session(restricted=kit.Restricted.YES)
 @kit.describes_page({200: "The list."}, api=["GET /api/user/applications"])
 async def show_applications() -> Response:
-    """List the applications that you may use.
-
-    Every application that can be opened from here has a link.
-    """
+    """List the applications that you may use."""
     own = await access.list_own_applications(kit.ports(), kit.signed_in())
     return await console.console_page(
         "applications/own_applications.html",

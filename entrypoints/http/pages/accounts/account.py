@@ -41,10 +41,7 @@ PASSWORD: Final = "/app/account/password"  # noqa: S105  (an address)
 @kit.page_session
 @kit.describes_page({200: "The page."}, api=["GET /api/user", "GET /api/privacy/export/<user_id>"])
 async def show_account() -> Response:
-    """Show an overview for your account.
-
-    It links to the pages that change its parts.
-    """
+    """Show an overview for your account."""
     user = kit.signed_in()
     account, email_change = await accounts.get_own(kit.ports(), user), await email_changes.find_pending(kit.ports(), user.user_id)
     return await console.console_page(
@@ -137,10 +134,7 @@ async def _removal() -> consequences.Question:
 @kit.page_session(kit.WAYS_IN)
 @consequences.accepts_answer("DELETE /api/user/password", _removal)
 async def remove_password(form: console_forms.Form) -> Response:
-    """Remove your password.
-
-    You sign in with a passkey from now on.
-    """
+    """Remove your password."""
     await accounts.remove_password(kit.ports(), kit.signed_in())
     return console.redirect_with_notice("password-removed", SECURITY_PATH)
 

@@ -97,10 +97,7 @@ async def _new_values(typed: console_forms.Form, kind: PasskeyKind | None = None
 @kit.refuses(400, 403)
 @console.shows(f"POST {API}/options")
 async def show_form(query_args: NewPasskeyQuery) -> Response:
-    """Show the page that adds a passkey or a security key.
-
-    Its script runs the browser's ceremony. The page works for 10 minutes.
-    """
+    """Show the page that adds a passkey or a security key. Its script runs the browser's ceremony. The page works for 10 minutes."""
     values = await _new_values({}, PasskeyKind(query_args.kind))
     if values["blocker"] is not None:
         return await console_forms.refused_console_page(values["blocker"], NEW_TEMPLATE, **values)
@@ -118,10 +115,7 @@ async def show_form(query_args: NewPasskeyQuery) -> Response:
 @console_forms.once(SECTION, "Open security", CODES_ADVICE)
 @console_forms.on_refusal(NEW_TEMPLATE, _new_values)
 async def add(form: console_forms.Form) -> Response:
-    """Add a passkey or a security key.
-
-    A security key becomes a second factor.
-    """
+    """Add a passkey or a security key."""
     fields = to_model(NewPasskeyForm, form)
     credential = console_forms.read_credential(form, RegistrationCredentialRequest, PasskeyNotAdded)
     _, codes = await passkeys.register(console_forms.ports_once(), kit.signed_in(), credential, fields.name, PasskeyKind(fields.kind))
@@ -144,10 +138,7 @@ async def _own_values(typed: console_forms.Form, passkey_id: UUID) -> dict[str, 
 @kit.refuses(404)
 @console.shows(f"GET {API}", f"PATCH {API}/<passkey_id>", f"DELETE {API}/<passkey_id>")
 async def show_passkey(passkey_id: UUID) -> Response:
-    """Show a passkey or security key.
-
-    On this page, you can rename or delete it.
-    """
+    """Show a passkey or security key."""
     return await console.console_page("accounts/passkey.html", **await _own_values({}, passkey_id))
 
 
@@ -194,10 +185,7 @@ def _without_second(own: OwnPasskeys) -> str:
 @kit.refuses(404)
 @consequences.accepts_answer(f"DELETE {API}/<passkey_id>", _deletion)
 async def delete(passkey_id: UUID, form: console_forms.Form) -> Response:
-    """Delete a passkey or security key.
-
-    The only way to sign in stays.
-    """
+    """Delete a passkey or security key."""
     has_ended = await passkeys.delete(kit.ports(), kit.signed_in(), passkey_id)
     return console.redirect_with_notice(DELETED[has_ended], SECURITY_PATH)
 
@@ -253,10 +241,7 @@ async def show_loss() -> Response:
 @kit.page_session(kit.ACTS_ON_ME, limit=PASSKEYS)
 @consequences.accepts_answer(f"POST {API}/wait", _loss)
 async def start_wait(form: console_forms.Form) -> Response:
-    """Report that you lost all your passkeys.
-
-    You can remove them after 24 hours.
-    """
+    """Report that you lost all your passkeys. You can remove them after 24 hours."""
     await passkey_waits.start(kit.ports(), kit.signed_in())
     return console.redirect_with_notice("passkey-wait-started", SECURITY_PATH)
 
@@ -322,10 +307,7 @@ async def show_turning_off() -> Response:
 @console_forms.once(SECTION, "Open security", CODES_ADVICE)
 @consequences.ask_on_refusal(_turning_off)
 async def set_second(form: console_forms.Form) -> Response:
-    """Choose whether sign-ins ask for a passkey or security key after your password.
-
-    The backup codes are shown only once.
-    """
+    """Choose whether sign-ins ask for a passkey or security key after your password."""
     is_on = form.get("enabled") == "yes"
     codes = await passkeys.set_second(console_forms.ports_once(), kit.signed_in(), on=is_on)
     if codes:

@@ -73,10 +73,7 @@ async def _form_values(typed: console_forms.Form, query_args: NewTokenQuery | No
 )
 @console_forms.on_refusal("accounts/new_personal_token.html", _form_values, FIELDS)
 async def create(form: console_forms.Form) -> Response:
-    """Create a personal access token.
-
-    It is shown only once.
-    """
+    """Create a personal access token."""
     data = form_values.to_model(
         PersonalTokenRequest, form, {"scopes": lambda _: form_values.checked(form, SCOPE), "expires_in_days": form_values.to_number}
     )

@@ -93,10 +93,7 @@ async def change_profile(form: console_forms.Form) -> Response:
 @kit.page_session(kit.MINE, limit=IMAGE_UPLOAD)
 @console_forms.accepts_image("PUT /api/user/picture", "accounts/profile.html", _stored_values)
 async def upload_picture(form: console_forms.Form) -> Response:
-    """Upload your picture.
-
-    It is cut to a square, and kept without anything else that the file contains.
-    """
+    """Upload your picture."""
     await images.set_picture(kit.ports(), kit.signed_in(), kit.uploaded_file())
     return redirect_with_notice("picture-saved", PROFILE)
 

@@ -114,10 +114,7 @@ def _sign_in_values(sign_in: SignIn) -> dict[str, Any]:
     "POST /api/user/mfa/backup-codes/regenerate",
 )
 async def show_security(query_args: SecurityQuery) -> Response:
-    """Show how you sign in, your devices, your sessions and your latest sign-ins.
-
-    Every part has its state and the action that changes it.
-    """
+    """Show how you sign in, your devices, your sessions and your latest sign-ins."""
     return await console.console_page(TEMPLATE, **await security_values({}, query_args))
 
 

@@ -65,10 +65,7 @@ async def _form_values(typed: console_forms.Form, service_slug: str, query_args:
 @console_forms.once(KEYS, "Open API keys", "The key was shown once. If you didn't copy it, revoke it in the list and create another one.")
 @console_forms.on_refusal("applications/new_api_key.html", _form_values, FIELDS)
 async def create(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
-    """Create an API key.
-
-    It is shown only once.
-    """
+    """Create an API key."""
     data = form_values.to_model(
         ApiKeyRequest, form, {"permissions": lambda _: form_values.checked(form, PERMISSION), "expires_in_days": form_values.to_number}
     )

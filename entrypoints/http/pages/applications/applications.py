@@ -105,10 +105,7 @@ class ApplicationsQuery(kit.Query):
 @kit.refuses(403)
 @kit.describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
 async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Response:
-    """List an organization's applications.
-
-    The organization's members can open every application's page.
-    """
+    """List an organization's applications."""
     batches, quota = await services.list_services(
         kit.ports(),
         kit.acting_member(),
@@ -245,10 +242,7 @@ async def show_settings(org_slug: str, service_slug: str, group: str) -> Respons
 @console_forms.accepts(f"PATCH {SERVICE}", form=["form_token", "group"])
 @console_forms.restores
 async def change_application(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
-    """Change a group of an application's settings.
-
-    The form has all fields in the group. Settings in other groups stay as they are.
-    """
+    """Change a group of an application's settings. The form has all fields in the group. Settings in other groups stay as they are."""
     service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     group = form.get("group", "")
     typed = client_settings.typed_values(form, client_settings.group_fields(group, service))
@@ -315,10 +309,7 @@ async def _secret_values(typed: console_forms.Form, service_slug: str) -> dict[s
 @kit.refuses(400, 403)
 @kit.describes_page({200: "The form."}, api=[ROTATION])
 async def show_secret_form(org_slug: str, service_slug: str) -> Response:
-    """Show the form that replaces the client secret.
-
-    It asks how long the old secret still works.
-    """
+    """Show the form that replaces the client secret."""
     service = await services.find(kit.ports(), kit.acting_member(), service_slug)
     if service.service_type.is_public:
         raise NoClientSecret
@@ -336,10 +327,7 @@ async def show_secret_form(org_slug: str, service_slug: str) -> Response:
     refusals=(errors.Invalid,),
 )
 async def replace_secret(org_slug: str, service_slug: str, form: console_forms.Form) -> Response:
-    """Replace the client secret.
-
-    The new secret is shown only once.
-    """
+    """Replace the client secret."""
     overlap = form.get("overlap", "")
     secret = await services.rotate_secret(
         console_forms.ports_once(), kit.acting_member(), service_slug, OVERLAPS.get(overlap, -1), ends_former="ends_former" in form

@@ -123,10 +123,7 @@ def _propose(form: console_forms.Form) -> str:
 )
 @console_forms.restores
 async def create_application(org_slug: str, form: console_forms.Form) -> Response:
-    """Create an application.
-
-    Its secret is shown only once. A form without a sign-out address comes back once, with a proposal.
-    """
+    """Create an application. Its secret is shown only once. A form without a sign-out address comes back once, with a proposal."""
     kind = KINDS.get(form.get("kind", ""))
     if kind is None:
         quota = await services.load_quota(kit.ports(), kit.acting_member())

@@ -33,10 +33,7 @@ def _values(own: OwnSubscription) -> dict[str, Any]:
 @kit.page_session
 @kit.describes_page({200: "The list."}, api=["GET /api/subscription"])
 async def show_subscriptions() -> Response:
-    """List your subscriptions.
-
-    These are the current subscriptions to applications' plans, or else the last subscriptions.
-    """
+    """List your subscriptions. These are the current subscriptions to applications' plans, or else the last subscriptions."""
     result = [_values(own) for own in await subscriptions.list_own_subscriptions(kit.ports(), kit.signed_in())]
     return await console.console_page("billing/own_subscriptions.html", subscriptions=result)
 
@@ -45,10 +42,7 @@ async def show_subscriptions() -> Response:
 @kit.page_session
 @kit.describes_page({200: "The page.", 404: "You have no such subscription, or it has ended."}, api=["GET /api/subscription"])
 async def show_subscription(subscription_id: UUID) -> Response:
-    """Ask before your subscription is canceled.
-
-    The page has the form that cancels it.
-    """
+    """Ask before your subscription is canceled."""
     own = await subscriptions.find_own_live(kit.ports(), kit.signed_in(), subscription_id)
     return await console.console_page("billing/own_subscription.html", subscription=_values(own))
 

@@ -106,10 +106,7 @@ async def _delivery_values(_: console_forms.Form, webhook_id: UUID, delivery_id:
 @kit.member_page(Capability.WEBHOOKS_MANAGE)
 @console.shows(f"GET {API}/<delivery_id>", f"POST {API}/<delivery_id>/replay")
 async def show_delivery(org_slug: str, webhook_id: UUID, delivery_id: UUID, query_args: DeliveryQuery) -> Response:
-    """Show a delivery, with its body and the last response.
-
-    A new test's page waits some seconds for its outcome.
-    """
+    """Show a delivery, with its body and the last response. A new test's page waits some seconds for its outcome."""
     if query_args.tested:
         await _wait_for_attempt(webhook_id, delivery_id)
     return await console.console_page("eventing/delivery.html", **await _delivery_values({}, webhook_id, delivery_id))

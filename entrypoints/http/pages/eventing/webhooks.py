@@ -84,10 +84,7 @@ async def _new_values(typed: console_forms.Form) -> dict[str, Any]:
 @console_forms.once(LIST, "Open webhooks", "Its secret was shown once. If you didn't copy it, replace it in the settings of the webhook.")
 @console_forms.on_refusal("eventing/new_webhook.html", _new_values, FIELDS)
 async def create(org_slug: str, form: console_forms.Form) -> Response:
-    """Create a webhook.
-
-    Its secret is shown only once.
-    """
+    """Create a webhook."""
     data = form_values.to_model(WebhookRequest, form, {"events": lambda _: _chosen(form)})
     webhook, secret = await webhooks.create(console_forms.ports_once(), kit.acting_member(), data.name, data.url, data.events)
     return await _secret(webhook, secret, "Webhook created", "Your receiver verifies the signature of each delivery with it.")
@@ -125,10 +122,7 @@ async def change(org_slug: str, webhook_id: UUID, form: console_forms.Form) -> R
 @console_forms.accepts(f"POST {API_OF_ONE}/rotate-secret", answers=console_forms.answers_with("The secret."))
 @console_forms.once(ONE, "Open the webhook", "The new secret was shown once. If you didn't copy it, replace it again.")
 async def replace_secret(org_slug: str, webhook_id: UUID) -> Response:
-    """Replace a webhook's secret.
-
-    The new secret is shown only once.
-    """
+    """Replace a webhook's secret."""
     webhook, secret = await webhooks.rotate_secret(console_forms.ports_once(), kit.acting_member(), webhook_id)
     return await _secret(webhook, secret, "Copy the new secret", "For 24 hours, deliveries also have the signature of the old secret.")
 

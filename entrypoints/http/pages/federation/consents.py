@@ -37,10 +37,7 @@ def _values(consent: Consent) -> dict[str, Any]:
 @kit.page_session
 @kit.describes_page({200: "The list."}, api=["GET /api/user/consents"])
 async def show_consents() -> Response:
-    """List the applications that you allowed to see parts of your account.
-
-    An application has a page with the data that it can see.
-    """
+    """List the applications that you allowed to see parts of your account."""
     values = [_values(consent) for consent in await consents.list_own(kit.ports(), kit.signed_in())]
     return await console.console_page("federation/own_consents.html", images_of=[each["id"] for each in values], consents=values)
 
@@ -49,10 +46,7 @@ async def show_consents() -> Response:
 @kit.page_session
 @kit.describes_page({200: "The page.", 404: NOT_SHARED}, api=["GET /api/user/consents", "DELETE /api/user/consents/<service_id>"])
 async def show_consent(service_id: str) -> Response:
-    """Show the data that an application can see.
-
-    The page has the form that stops it.
-    """
+    """Show the data that an application can see."""
     user = kit.signed_in()
     consent = await consents.find_own(kit.ports(), user, kit.path_id(service_id))
     return await console.console_page("federation/own_consent.html", consent=_values(consent), email=user.email)

@@ -96,10 +96,7 @@ async def show_organization(org_id: UUID) -> Response:
 @console_forms.accepts(f"POST {API_OF_ONE}/approve")
 @console_forms.on_refusal("platform/organization.html", _values)
 async def approve(org_id: UUID, form: console_forms.Form) -> Response:
-    """Approve a pending organization.
-
-    The organization's owner goes on to its overview.
-    """
+    """Approve a pending organization. The organization's owner goes on to its overview."""
     data = form_values.to_model(ApprovalRequest, form, {"tier_id": form_values.to_optional})
     await governance.approve(kit.ports(), kit.signed_in(), org_id, data.tier_id)
     details = await governance.describe(kit.ports(), org_id)

@@ -292,10 +292,7 @@ async def _impersonation(user_id: UUID) -> consequences.Question:
 @kit.platform_page(kit.OWNS, limit=IMPERSONATE)
 @consequences.accepts_answer(IMPERSONATION, _impersonation)
 async def start_impersonation(user_id: UUID, form: console_forms.Form) -> Response:
-    """Act as a person in this browser's console.
-
-    The impersonation lasts at most an hour, and ends when you end it or sign out. The platform's log has an entry for every request.
-    """
+    """Act as a person in this browser's console."""
     account = await platform.find_user(kit.ports(), user_id)
     data = to_model(ImpersonationRequest, form)
     await impersonation.start(kit.ports(), kit.signed_in(), account.id, data.reason, org_slug=data.org_slug)

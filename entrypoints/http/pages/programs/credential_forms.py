@@ -107,10 +107,7 @@ def declare(
     @console_forms.on_refusal("programs/new_credential.html", form_values, FIELDS)
     @of_program
     async def create_credential(program_id: UUID, form: console_forms.Form) -> Response:
-        """Create a credential for a program.
-
-        A secret is shown only once.
-        """
+        """Create a credential for a program."""
         data = to_model(credentials.CredentialRequest, form, {"public_key": _to_key, "expires_at": _to_end})
         credential, secret = await create_one(
             console_forms.ports_once(), kit.signed_in(), program_id, credentials.to_credential_request(data)

@@ -38,10 +38,7 @@ async def _values(typed: console_forms.Form) -> dict[str, Any]:
 )
 @console_forms.on_refusal("programs/registration_tokens.html", _values, FIELDS)
 async def create(org_slug: str, form: console_forms.Form) -> Response:
-    """Create a registration token.
-
-    It is shown only once.
-    """
+    """Create a registration token."""
     data = form_values.to_model(RegistrationTokenRequest, form, {"uses": form_values.to_number, "expires_at": form_values.to_start_of_day})
     token, secret = await registration_tokens.create(console_forms.ports_once(), kit.acting_member(), data.name, data.uses, data.expires_at)
     return await console.secret_page(

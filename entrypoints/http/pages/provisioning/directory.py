@@ -48,10 +48,7 @@ async def _values(typed: console_forms.Form) -> dict[str, Any]:
 )
 @console_forms.on_refusal("provisioning/directory.html", _values, FIELDS)
 async def create_token(org_slug: str, form: console_forms.Form) -> Response:
-    """Create a SCIM token.
-
-    It is shown only once.
-    """
+    """Create a SCIM token."""
     data = form_values.to_model(
         tokens.ScimTokenRequest, form, {"expires_at": form_values.to_start_of_day, "directory_groups": form_values.is_checked}
     )

@@ -72,10 +72,7 @@ def _chosen(form: console_forms.Form) -> list[str]:
 )
 @console_forms.on_refusal("setup/links.html", _list_values, FIELDS)
 async def create(org_slug: str, form: console_forms.Form) -> Response:
-    """Create a set-up link.
-
-    Its address is shown only once.
-    """
+    """Create a set-up link."""
     if not _chosen(form):
         raise SetupPartsMissing
     optional = dict.fromkeys(("recipient", "connection", "return_url"), form_values.to_optional)

@@ -86,10 +86,7 @@ async def _form_values(typed: console_forms.Form) -> dict[str, Any]:
 @console_forms.once(LIST, "Open invitations", "The invitations are in the list. To send one again, use its button there.")
 @console_forms.on_refusal("tenancy/new_invitations.html", _form_values, FIELDS)
 async def invite(org_slug: str, form: console_forms.Form) -> Response:
-    """Invite addresses to the organization.
-
-    The page shows the result for every address.
-    """
+    """Invite addresses to the organization."""
     names = [role.name for role in await roles.list_choices(kit.ports(), kit.acting_member()) if role.name != OWNER]
     invitees = parse_addresses(form.get("addresses", ""), form.get("role", ""), names)
     results = await inviting.invite_many(console_forms.ports_once(), kit.acting_member(), invitees)

@@ -55,10 +55,7 @@ INVITATIONS_SHOWN: Final = 10
 @kit.member_page(roles.Capability.MEMBERS_VIEW)
 @console.shows(f"GET {API}", "GET /api/organizations/<org_slug>/invitations")
 async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
-    """List an organization's members.
-
-    Users who manage members also see the accounts' state and the pending invitations.
-    """
+    """List an organization's members. Users who manage members also see the accounts' state and the pending invitations."""
     page, manages = query_args.page_request(), console.may(roles.Capability.MEMBERS_MANAGE)
     result = await members.list_page(
         kit.ports(), kit.acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort

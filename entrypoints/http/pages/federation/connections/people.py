@@ -103,9 +103,6 @@ async def remove_group(org_slug: str, connection_slug: str, mapping_id: UUID) ->
 @kit.page_session(kit.ACTS_ON_ME)
 @console_forms.accepts("DELETE /api/user/connections/<connection_id>")
 async def unlink_connection(connection_id: UUID) -> Response:
-    """Unlink your account from an organization's connection.
-
-    You stay a member of the organization.
-    """
+    """Unlink your account from an organization's connection."""
     await links.remove_own(kit.ports(), kit.signed_in(), connection_id)
     return console.redirect_with_notice("connection-unlinked", IDENTITIES_PATH)

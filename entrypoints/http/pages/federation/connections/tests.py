@@ -58,10 +58,7 @@ async def check(org_slug: str, connection_slug: str, form: console_forms.Form) -
     api=(f"POST {API}/check",),
 )
 async def start(org_slug: str, connection_slug: str) -> Response:
-    """Begin a test sign-in.
-
-    It signs no user in. The result is shown to the user who began it, and is not stored.
-    """
+    """Begin a test sign-in. It signs no user in. The result is shown to the user who began it, and is not stored."""
     path, base_url = f"{path_of(connection_slug)}/test", kit.app_context().base_url
     try:
         redirect = await checks.begin_test(kit.ports(), kit.acting_member(), connection_slug, path, kit.cookies.browser_id(), base_url)
