@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from entrypoints.adapters_of_settings import tls_certificate
+from entrypoints.http.edge import middleware
 from entrypoints.http.edge.protocol import listening
-from entrypoints.http.edge.protocol.redirect import redirect_to
+from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import Server
 from entrypoints.settings import KEEP_ALIVE, Settings
 
@@ -64,3 +65,28 @@ def open_listening(settings: Settings) -> Iterator[Listening]:
         if certificate is not None and any(sock.family == AF_UNIX for sock in sockets):
             raise listening.BindError("systemd passed a Unix socket, and SSO_TLS_CERTIFICATE needs a port. Use ListenStream with a port.")
         yield Listening(sockets, redirecting, certificate)
+
+
+def redirect_to(base_url: str) -> middleware.App:
+    """Return an ASGI application that answers GET and HEAD with the same path at the base URL, and every other request with 400.
+
+    A client that sends a secret without encryption gets an error, so that its author notices.
+    """
+    base = base_url.encode()
+
+    async def answer(scope: Scope, receive: middleware.Receive, send: middleware.Send) -> None:
+        if scope["type"] != "http":
+            for _ in range(2):  # the startup and the shutdown
+                await send({"type": f"{(await receive())['type']}.complete"})
+            return
+        target: bytes = scope["raw_path"]
+        headers: middleware.Headers = [(b"content-length", b"0"), (b"connection", b"close")]
+        status = 400
+        if scope["method"] in ("GET", "HEAD") and target.startswith(b"/"):
+            status = 308
+            query: bytes = scope["query_string"]
+            headers.append((b"location", base + target + (b"?" + query if query else b"")))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body"})
+
+    return answer

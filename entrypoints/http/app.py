@@ -1,17 +1,20 @@
 """The Quart application: its blueprints, its edge, and the checks at start."""
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from ipaddress import IPv4Network, IPv6Network
+from pkgutil import walk_packages
+from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from core.kernel import uris
 from core.kernel.policy import SupportContact
-from entrypoints.http import kit
+from entrypoints.http import kit, pages
 from entrypoints.http.api import operations
 from entrypoints.http.base.context import AppContext, bind_context
 from entrypoints.http.edge import bodies, dispatch, error_body, errors
@@ -22,7 +25,6 @@ from entrypoints.http.edge.openapi.description import describe_interface, interf
 from entrypoints.http.edge.protocol.connection import LazyBodyConnection
 from entrypoints.http.edge.protocol.request_checks import DirectResponse
 from entrypoints.http.edge.rate_limits import RateLimits
-from entrypoints.http.pages import modules as pages
 from entrypoints.http.pages.authentication import social
 from ports import Ports
 
@@ -122,11 +124,24 @@ _ENDPOINTS: Final = (
     ("api.installation", "Platform owners: health of the installation, and its settings."),
     ("api.billing.provider_events", "Events of the payment provider."),
 )
+_REFERENCE: Final = re.compile(r" \([^()]*\)(?=\.)")
+
+
+def _load_pages(others: Collection[ModuleType]) -> list[tuple[ModuleType, str]]:
+    """Return the modules with routes, ordered by name, with their texts. Modules in `others` are left out."""
+    modules = [import_module(found.name) for found in walk_packages(pages.__path__, f"{pages.__name__}.")]
+    return [(module, _text(module)) for module in modules if hasattr(module, "routes") and module not in others]
+
+
+def _text(module: ModuleType) -> str:
+    return _REFERENCE.sub("", (module.__doc__ or "").partition("\n")[0])
+
+
 _MODULES: Final = [(import_module(f"entrypoints.http.{name}"), text) for name, text in _ENDPOINTS]
 # The API description lists the areas in this order.
 BLUEPRINTS: Final = (
     *_MODULES,
-    *pages.load([operations, *(module for module, _ in _MODULES)]),
+    *_load_pages([operations, *(module for module, _ in _MODULES)]),
     (operations, "Health, metrics, signing keys, and this description."),
 )
 

@@ -11,7 +11,7 @@ from quart_schema.validation import QUART_SCHEMA_QUERYSTRING_ATTRIBUTE, QUART_SC
 from core.kernel.errors import Invalid
 from core.kernel.page_paths import ACCOUNT_PATH
 from entrypoints.http.api.applications.services import ServiceUpdateRequest
-from entrypoints.http.base.rendering.icons import icon
+from entrypoints.http.base.rendering.templates import icon
 from entrypoints.http.edge.access.declaration import Access, access_of
 from entrypoints.http.edge.access.effects import SHOWS
 from entrypoints.http.edge.openapi import docs_of

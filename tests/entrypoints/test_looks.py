@@ -13,7 +13,7 @@ from core.kernel.display import format_ago
 from core.tenancy.model.settings import TEXT, Color, contrast
 from entrypoints.http.base.rendering.assets import HTTP
 from entrypoints.http.base.rendering.avatars import HUES, hue, initials
-from entrypoints.http.base.rendering.icons import icon
+from entrypoints.http.base.rendering.templates import icon
 from tests.tables import table
 
 NOW = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)

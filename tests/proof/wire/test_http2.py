@@ -29,8 +29,8 @@ from hyperframe.frame import (
 )
 
 from entrypoints.http.edge.middleware import App, Receive, Send
+from entrypoints.http.edge.protocol.client_connection import MAX_STREAMS
 from entrypoints.http.edge.protocol.request_checks import Scope
-from entrypoints.http.edge.protocol.server_state import MAX_STREAMS
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire

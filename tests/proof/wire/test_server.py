@@ -17,12 +17,11 @@ from quart import Response, request
 from quart_trio import QuartTrio
 
 from entrypoints.http.edge.middleware import App, Receive, Send
-from entrypoints.http.edge.protocol.client_connection import Connection
+from entrypoints.http.edge.protocol.client_connection import HEADERS_WITHIN, Connection, ServerState
 from entrypoints.http.edge.protocol.client_socket import SEND_WITHIN, ClientSocket
 from entrypoints.http.edge.protocol.listening import BACKLOG, BindError, listen
 from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.server import Server
-from entrypoints.http.edge.protocol.server_state import HEADERS_WITHIN, ServerState
 from entrypoints.http.edge.size_limits import MAX_HEADER_BLOCK
 from entrypoints.settings import KEEP_ALIVE
 from tests.fakes.certificates import make_certificate

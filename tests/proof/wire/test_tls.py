@@ -12,9 +12,9 @@ import structlog.testing
 import trio
 
 from entrypoints.http.edge.middleware import Receive, Send
-from entrypoints.http.edge.protocol.redirect import redirect_to
 from entrypoints.http.edge.protocol.request_checks import Scope
 from entrypoints.http.edge.protocol.tls_socket import RECEIVE_AT_ONCE, TlsClientSocket
+from entrypoints.serving import redirect_to
 from tests.fakes.certificates import make_certificate
 from tests.proof.wire import wire
 from tests.proof.wire.test_server import HIDDEN, POST, HeldAnswer, bare, say, say_size

@@ -16,9 +16,9 @@ from adapters.tls import TlsCertificate
 from entrypoints.http.app import Application
 from entrypoints.http.base.request_record import RequestRecord
 from entrypoints.http.edge.middleware import App, EdgeMiddleware, EdgeOptions
+from entrypoints.http.edge.protocol.client_connection import Malformed
 from entrypoints.http.edge.protocol.listening import listen
 from entrypoints.http.edge.protocol.server import Server
-from entrypoints.http.edge.protocol.server_state import Malformed
 from tests.fakes.certificates import client_context
 from tests.support.waiting import PATIENCE, eventually
 

@@ -13,11 +13,10 @@ import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.trio.lifespan import Lifespan
 
-from entrypoints.http.edge.protocol.client_connection import Connection
+from entrypoints.http.edge.protocol.client_connection import Connection, ServerState
 from entrypoints.http.edge.protocol.client_socket import ClientSocket
 from entrypoints.http.edge.protocol.http1 import Http1
 from entrypoints.http.edge.protocol.http2 import Http2
-from entrypoints.http.edge.protocol.server_state import ServerState
 from entrypoints.http.edge.protocol.tls_socket import TlsClientSocket
 
 log = structlog.get_logger("http")

@@ -7,7 +7,8 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.applications import end_users, role_assignments
+from core.applications import access_reasons, end_users, role_assignments
+from core.applications.model.access_reasons import OrganizationAccess, RightSource, UserState
 from core.applications.model.users import EndUserDetails
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
@@ -15,6 +16,7 @@ from core.eventing import timeline
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
 from core.tenancy import groups, members
+from core.tenancy.model.roles import ALL_SENTENCES
 from entrypoints.http import kit
 from entrypoints.http.pages import console
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
@@ -183,3 +185,38 @@ async def remove_second_factor(org_slug: str, user_id: UUID, form: Form) -> Resp
     """Remove a user's second factor."""
     await end_users.remove_second_factor(kit.ports(), kit.acting_member(), user_id)
     return console.redirect_with_notice("second-factor-removed", console.organization_path(f"/users/{user_id}"))
+
+
+@routes.get("/app/organizations/<org_slug>/users/<user_id>/access")
+@kit.member_page(Capability.END_USERS_VIEW)
+@console.shows("GET /api/organizations/<org_slug>/users/<user_id>/access")
+async def show_reasons(org_slug: str, user_id: UUID, query_args: kit.PageQuery) -> Response:
+    """Show what a user may do in the organization and its applications, and why."""
+    access = await access_reasons.load(kit.ports(), kit.acting_member(), user_id, query_args.page_request())
+    return await console.console_page(
+        "applications/access_reasons.html",
+        user=access.user,
+        organization=access.organization,
+        rights=_rights(access.organization) if access.organization else [],
+        applications=access.applications,
+        back=_back(access.user),
+        groups_path=console.organization_path("/groups"),
+        applications_path=console.organization_path("/applications"),
+        **console.neighbors(query_args, access.total),
+    )
+
+
+def _back(user: UserState) -> tuple[str, str]:
+    """Return the label and path for a page about the user that the caller may open."""
+    if user.is_member and console.may(Capability.MEMBERS_MANAGE):
+        return "Member", console.organization_path(f"/members/{user.user_id}")
+    return (
+        ("User", console.organization_path(f"/users/{user.user_id}"))
+        if user.is_end_user
+        else ("Users", console.organization_path("/users"))
+    )
+
+
+def _rights(access: OrganizationAccess) -> list[tuple[str, list[RightSource]]]:
+    """Return a member's rights: the sentence, and the roles that give it."""
+    return [(sentence, sources) for capability, sentence in ALL_SENTENCES.items() if (sources := access.sources_of(capability))]

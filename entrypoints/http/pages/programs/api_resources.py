@@ -11,7 +11,7 @@ from core.applications.model.users import AssigneeNotFound
 from core.kernel import values
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
-from core.programs import api_resources
+from core.programs import api_resources, credentials
 from core.programs.model import api_resources as model
 from core.programs.model.api_resources import ApiResource, ResourceAssignment
 from core.tenancy.model import groups
@@ -28,6 +28,7 @@ from entrypoints.http.api.tenancy import assignments
 from entrypoints.http.pages import console, console_forms, form_values
 from entrypoints.http.pages.applications.access import POLICIES
 from entrypoints.http.pages.assigned_groups import assigned_group_values
+from entrypoints.http.pages.programs import credential_forms
 
 routes = Blueprint("api_resource_pages", __name__)
 
@@ -328,3 +329,19 @@ async def remove_client(org_slug: str, resource_id: UUID, client_id: UUID) -> Re
     """Forbid an application to ask for an API resource."""
     await api_resources.remove_client(kit.ports(), kit.acting_member(), resource_id, client_id)
     return console.redirect_with_notice("resource-client-removed", _path(resource_id, "/applications"))
+
+
+async def _credential_values(resource_id: UUID) -> dict[str, Any]:
+    return resource_values(await _find(resource_id))
+
+
+credential_forms.declare(
+    routes,
+    f"{ONE}/credentials",
+    f"{API_OF_ONE}/credentials",
+    kit.member_page(Capability.RESOURCES_VIEW),
+    kit.member_page(Capability.RESOURCES_MANAGE, kit.GIVES),
+    template="programs/api_resource_credentials.html",
+    values=_credential_values,
+    use_cases=(credentials.list_of_resource, credentials.create_for_resource, credentials.revoke_of_resource),
+)
