@@ -546,7 +546,8 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/identities.html": {
         **ACCOUNT,
-        "linked": [{"name": "Codehost", "provider": "codehost", "email": None, "subject": "583231", "since": AT}],
+        "linked": [{"provider": "codehost", "email": None, "provider_user_id": "583231", "linked_at": AT}],
+        "names": {"codehost": "Codehost"},
         "others": [{"name": "Websuite", "provider": "websuite", "can_be_linked": True, "at_an_application": True}],
         "links": [{"connection": "Okta & Sons", "organization": "Acme & Sons", "connection_id": "1", "linked_at": AT}],
         "problem": "It is linked already.",
@@ -654,17 +655,12 @@ PAGES: dict[str, dict[str, object]] = {
     "tenancy/own_organizations.html": {
         **ACCOUNT,
         "organizations": [
-            {
-                "id": UUID(int=2),
-                "slug": "acme",
-                "name": "Acme & Sons",
-                "role": "member",
-                "role_text": "member",
-                "path": "/app/organizations/acme",
-                "state": "pending",
-                "since": AT,
-                "is_confirmed": False,
-            }
+            (
+                {"id": UUID(int=2), "slug": "acme", "name": "Acme & Sons", "status": "pending"},
+                {"role": "member", "created_at": AT, "confirmed_at": None},
+                "member",
+                "/app/organizations/acme",
+            )
         ],
     },
     "error.html": {

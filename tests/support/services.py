@@ -201,8 +201,6 @@ async def add_api_resource(
     *,
     services: tuple[UUID, ...] = (),
     scopes: Mapping[str, str] = SCOPES,
-    token_seconds: int = 600,
-    policy: str = "anyone",
 ) -> UUID:
     """Add an API resource that these services may ask for. Its host need not be verified."""
     resource = new_id()
@@ -212,7 +210,7 @@ async def add_api_resource(
         """
         insert into api_resources (id, org_id, identifier, canonical, host, name, scope_names, scope_descriptions, token_seconds,
                                    access_policy, created_at, updated_at)
-        values (%s, %s, %s, %s, %s, 'Orders API', %s, %s, %s, %s, now(), now())""",
+        values (%s, %s, %s, %s, %s, 'Orders API', %s, %s, 600, 'anyone', now(), now())""",
         resource,
         org,
         identifier,
@@ -220,8 +218,6 @@ async def add_api_resource(
         host,
         list(scopes),
         list(scopes.values()),
-        token_seconds,
-        policy,
     )
     for service in services:
         await run_sql(

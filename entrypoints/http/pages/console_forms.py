@@ -275,7 +275,7 @@ def accepts_image(api: str, template: str, values: Callable[..., Awaitable[dict[
     return decorate
 
 
-def wrong_field(refusal: errors.Refusal, fields: Fields = NO_FIELDS) -> str | None:
+def wrong_field(refusal: errors.Refusal, fields: Fields) -> str | None:
     """Return the field that a refusal is about, or None. The page shows the reason beside it."""
     return refusal.field if isinstance(refusal, FieldInvalid) else fields.get(type(refusal))
 

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Final, cast
 
 from quart import Response, g, request
-from werkzeug.datastructures import Headers
 
 from core.applications import api_keys
 from core.applications.model import api_keys as api_keys_model
@@ -41,9 +40,9 @@ async def as_anyone(_: declaration.Access) -> None:
     g.caller = context.anonymous()
 
 
-def bearer_token(headers: Headers | None = None) -> str:
+def bearer_token() -> str:
     """Return the token of the Authorization header. Tokens are accepted nowhere else (security J-7)."""
-    scheme, _, token = (context.current_request().headers if headers is None else headers).get("Authorization", "").partition(" ")
+    scheme, _, token = context.current_request().headers.get("Authorization", "").partition(" ")
     token = token.lstrip(" ")
     if scheme.lower() != "bearer" or not token:
         raise errors.Unauthenticated

@@ -131,16 +131,8 @@ async def _identities_values(_: console_forms.Form, provider: str = "") -> dict[
     linkable_providers = await oauth_credentials.list_platform_providers(kit.ports()) - linked_providers
     names = kit.ports().policy.provider_names
     return {
-        "linked": [
-            {
-                "name": names[identity.provider],
-                "provider": identity.provider,
-                "email": identity.email,
-                "subject": identity.provider_user_id,
-                "since": identity.linked_at,
-            }
-            for identity in linked
-        ],
+        "linked": linked,
+        "names": names,
         "others": [
             {
                 "name": names[provider],
@@ -157,14 +149,11 @@ async def _identities_values(_: console_forms.Form, provider: str = "") -> dict[
 
 @routes.get(page_paths.IDENTITIES_PATH)
 @kit.page_session
-@kit.describes_page(
-    {200: "The list."},
-    api=[
-        "GET /api/user/identities",
-        "POST /api/user/identities/<provider>/link",
-        "DELETE /api/user/identities/<provider>",
-        "GET /api/user/connections",
-    ],
+@console.shows(
+    "GET /api/user/identities",
+    "POST /api/user/identities/<provider>/link",
+    "DELETE /api/user/identities/<provider>",
+    "GET /api/user/connections",
 )
 async def show_identities() -> Response:
     """List your linked accounts."""
@@ -210,21 +199,11 @@ async def unlink_identity(provider: str, form: console_forms.Form) -> Response:
 
 @routes.get(ORGANIZATIONS)
 @kit.page_session(restricted=kit.Restricted.YES)
-@kit.describes_page({200: "The list."}, api=["GET /api/organizations", "POST /api/organizations/<org_slug>/leave"])
+@console.shows("GET /api/organizations", "POST /api/organizations/<org_slug>/leave")
 async def show_organizations() -> Response:
     """List the organizations that have you as a member."""
     own = [
-        {
-            "id": organization.id,
-            "slug": organization.slug,
-            "name": organization.name,
-            "role": membership.role,
-            "path": first_page(organization.slug, membership.rights),
-            "role_text": role_text(membership),
-            "since": membership.created_at,
-            "is_confirmed": membership.confirmed_at is not None,
-            "state": organization.status,
-        }
+        (organization, membership, role_text(membership), first_page(organization.slug, membership.rights))
         for organization, membership in await organizations.list_own(kit.ports(), kit.signed_in())
     ]
     return await console.console_page("tenancy/own_organizations.html", organizations=own)
@@ -291,7 +270,7 @@ async def leave_organization(org_slug: str) -> Response:
 
 @routes.get(APPLICATIONS)
 @kit.page_session(restricted=kit.Restricted.YES)
-@kit.describes_page({200: "The list."}, api=["GET /api/user/applications"])
+@console.shows("GET /api/user/applications")
 async def show_applications() -> Response:
     """List the applications that you may use."""
     own = await access.list_own_applications(kit.ports(), kit.signed_in())

@@ -39,7 +39,7 @@ PASSWORD: Final = "/app/account/password"  # noqa: S105  (an address)
 
 @routes.get(ACCOUNT_PATH)
 @kit.page_session
-@kit.describes_page({200: "The page."}, api=["GET /api/user", "GET /api/privacy/export/<user_id>"])
+@console.shows("GET /api/user", "GET /api/privacy/export/<user_id>")
 async def show_account() -> Response:
     """Show an overview for your account."""
     user = kit.signed_in()

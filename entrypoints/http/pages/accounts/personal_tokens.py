@@ -33,7 +33,7 @@ FIELDS: Final[console_forms.Fields] = {
 
 @routes.get(LIST)
 @kit.page_session
-@kit.describes_page({200: "The list."}, api=["GET /api/user/personal-tokens", "DELETE /api/user/personal-tokens/<personal_token_id>"])
+@console.shows("GET /api/user/personal-tokens", "DELETE /api/user/personal-tokens/<personal_token_id>")
 async def show_tokens() -> Response:
     """List your personal access tokens."""
     return await console.console_page("accounts/personal_tokens.html", tokens=await personal_tokens.list_own(kit.ports(), kit.signed_in()))

@@ -103,7 +103,7 @@ class ApplicationsQuery(kit.Query):
 @routes.get(APPLICATIONS)
 @kit.member_page(Capability.SERVICES_VIEW)
 @kit.refuses(403)
-@kit.describes_page({200: "The list."}, api=["GET /api/organizations/<org_slug>/services"])
+@console.shows("GET /api/organizations/<org_slug>/services")
 async def show_applications(org_slug: str, query_args: ApplicationsQuery) -> Response:
     """List an organization's applications."""
     batches, quota = await services.list_services(
@@ -208,7 +208,7 @@ class SentUriQuery(kit.Query):
 @routes.get(APPLICATION)
 @kit.member_page(Capability.SERVICES_VIEW)
 @kit.refuses(400, 403)
-@kit.describes_page({200: "The page."}, api=[f"GET {SERVICE}", f"PATCH {SERVICE}"])
+@console.shows(f"GET {SERVICE}", f"PATCH {SERVICE}")
 async def show_application(org_slug: str, service_slug: str, query_args: SentUriQuery) -> Response:
     """Show an organization's application.
 
@@ -227,7 +227,7 @@ async def show_application(org_slug: str, service_slug: str, query_args: SentUri
 @routes.get(f"{APPLICATION}/settings/<group>")
 @kit.member_page(Capability.SERVICES_MANAGE)
 @kit.refuses(403, 404)
-@kit.describes_page({200: "The page."}, api=[f"PATCH {SERVICE}"])
+@console.shows(f"PATCH {SERVICE}")
 async def show_settings(org_slug: str, service_slug: str, group: str) -> Response:
     """Show a group of an application's settings, such as `security`. Their form is sent to the application's page."""
     service = await services.find(kit.ports(), kit.acting_member(), service_slug)

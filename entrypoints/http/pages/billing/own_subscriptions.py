@@ -31,7 +31,7 @@ def _values(own: OwnSubscription) -> dict[str, Any]:
 
 @routes.get(SUBSCRIPTIONS)
 @kit.page_session
-@kit.describes_page({200: "The list."}, api=["GET /api/subscription"])
+@console.shows("GET /api/subscription")
 async def show_subscriptions() -> Response:
     """List your subscriptions. These are the current subscriptions to applications' plans, or else the last subscriptions."""
     result = [_values(own) for own in await subscriptions.list_own_subscriptions(kit.ports(), kit.signed_in())]

@@ -35,7 +35,7 @@ def _values(consent: Consent) -> dict[str, Any]:
 
 @routes.get(CONSENTS)
 @kit.page_session
-@kit.describes_page({200: "The list."}, api=["GET /api/user/consents"])
+@console.shows("GET /api/user/consents")
 async def show_consents() -> Response:
     """List the applications that you allowed to see parts of your account."""
     values = [_values(consent) for consent in await consents.list_own(kit.ports(), kit.signed_in())]

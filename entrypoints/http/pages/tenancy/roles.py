@@ -56,9 +56,9 @@ REPLACEMENT_FIELDS: Final[console_forms.Fields] = {
 }
 
 
-def roles_path(slug: str = "", below: str = "") -> str:
-    """Return the path to the list, to a role's page, or to a page below it."""
-    return console.organization_path(f"/roles/{slug}{below}" if slug else "/roles")
+def roles_path(slug: str = "") -> str:
+    """Return the path to the list or to a role's page."""
+    return console.organization_path(f"/roles/{slug}" if slug else "/roles")
 
 
 async def _form_values(typed: console_forms.Form) -> dict[str, Any]:
