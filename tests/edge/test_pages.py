@@ -12,6 +12,7 @@ from jinja2 import UndefinedError
 from markupsafe import escape
 
 from core.accounts.model.accounts import PasswordReset
+from core.applications.model.plans import SubscriptionStatus
 from core.authentication.model.identities import LinkedPlace
 from core.authentication.model.sessions import KeptForm, ReauthenticationOptions
 from core.federation.connections.people import LinkQuestion
@@ -128,14 +129,15 @@ OWN_SIGN_IN: dict[str, object] = {
     "at": AT,
 }
 SUBSCRIPTION: dict[str, object] = {
-    "id": 7,
-    "plan": "Gold",
+    "subscription": {
+        "id": 7,
+        "plan": {"name": "Gold"},
+        "status": SubscriptionStatus.ACTIVE,
+        "current_period_end": AT,
+        "provider_subscription_id": "sub_1",
+    },
     "service": "Portal & Shop",
     "organization": "Acme & Sons",
-    "status": "active",
-    "end": AT,
-    "is_live": True,
-    "is_charged": True,
 }
 SCOPE = ResourceScope("orders:read", "Read <your> orders")
 ACCESS_TO_API = ResourceAccess(UUID(int=7), "Orders & Returns", "https://api.example.org/", (SCOPE,))
@@ -563,7 +565,7 @@ PAGES: dict[str, dict[str, object]] = {
         "problem": "It is not an https URL.",
     },
     "billing/own_subscriptions.html": {**ACCOUNT, "subscriptions": [SUBSCRIPTION]},
-    "billing/own_subscription.html": {**ACCOUNT, "done": "It was done.", "subscription": SUBSCRIPTION},
+    "billing/own_subscription.html": {**ACCOUNT, "done": "It was done.", "own": SUBSCRIPTION},
     "accounts/delete.html": {
         **ACCOUNT,
         "email": "ada@example.org",
