@@ -11,7 +11,7 @@ from core.authentication.model import sessions
 from core.kernel.connections import ConnectionSlug
 from ports.crypto import SecretContext
 
-COLUMNS: Final = "id, session_id, path, label, fields, created_at, expires_at"
+FORM: Final = Record(sessions.KeptForm, "f")  # the fields are sealed
 
 
 def secret_context(form_id: UUID) -> SecretContext:
@@ -22,17 +22,17 @@ class KeptForms(statements.SealingRepository):
     """Implements `ports.storage.authentication.sign_ins.KeptForms`."""
 
     def _to_kept_form(self, row: statements.Row) -> sessions.KeptForm:
-        fields = json.loads(self._vault.open(row[4], secret_context(row[0])))
-        return sessions.KeptForm(row[0], row[1], row[2], row[3], fields, row[5], row[6])
+        *before, sealed, created_at, expires_at = row
+        return FORM.read((*before, json.loads(self._vault.open(sealed, secret_context(row[0]))), created_at, expires_at))
 
     async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> sessions.KeptForm | None:
-        sql = f"select {COLUMNS} from kept_forms where id = %(id)s and session_id = %(session_id)s and expires_at > %(now)s"
+        sql = f"select {FORM.columns} from kept_forms f where id = %(id)s and session_id = %(session_id)s and expires_at > %(now)s"
         return await self._one(self._to_kept_form, sql, id=form_id, session_id=session_id, now=now)
 
     async def take(self, session_id: UUID, form_id: UUID, path: str, now: datetime) -> sessions.KeptForm | None:
         sql = f"""
-            delete from kept_forms
-            where id = %(id)s and session_id = %(session_id)s and path = %(path)s and expires_at > %(now)s returning {COLUMNS}"""
+            delete from kept_forms f
+            where id = %(id)s and session_id = %(session_id)s and path = %(path)s and expires_at > %(now)s returning {FORM.columns}"""
         return await self._one(self._to_kept_form, sql, id=form_id, session_id=session_id, path=path, now=now)
 
     async def add(self, form: sessions.KeptForm, limit: int) -> bool:
@@ -41,22 +41,13 @@ class KeptForms(statements.SealingRepository):
         session = await self._one(lambda row: row[0], sql, session_id=form.session_id)
         if session is None:
             return False
-        await self._run(
-            """
+        sql = f"""
             with older as (
                 select id from kept_forms where session_id = %(session_id)s order by created_at desc, id desc offset %(limit)s - 1),
             removed as (delete from kept_forms f using older where f.id = older.id)
-            insert into kept_forms (id, session_id, path, label, fields, created_at, expires_at)
-            values (%(id)s, %(session_id)s, %(path)s, %(label)s, %(fields)s, %(created_at)s, %(expires_at)s)""",
-            id=form.id,
-            session_id=form.session_id,
-            path=form.path,
-            label=form.label,
-            fields=self._vault.seal(json.dumps(dict(form.fields)).encode("utf-8", "surrogatepass"), secret_context(form.id)),
-            created_at=form.created_at,
-            expires_at=form.expires_at,
-            limit=limit,
-        )
+            {FORM.insert("kept_forms")}"""
+        sealed = self._vault.seal(json.dumps(dict(form.fields)).encode("utf-8", "surrogatepass"), secret_context(form.id))
+        await self._run(sql, **FORM.values(form) | {"fields": sealed}, limit=limit)
         return True
 
 

@@ -1,14 +1,16 @@
 """Sign-ins at the organizations' connections. The values for a sign-out there are encrypted."""
 
 import json
-from typing import Any, Final, LiteralString
+from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine import statements
+from adapters.postgres.engine.records import Record
 from core.federation.connections.model.logins import ConnectionLogin
 from ports.crypto import SecretContext
 
-COLUMNS: Final = "l.id, l.org_id, l.connection_id, l.user_id, l.provider_session, l.logout, l.created_at, l.ends_at"
+LOGIN: Final = Record(ConnectionLogin, "l")  # the values in `logout` are sealed
+ADD: Final = LOGIN.insert("connection_logins")
 
 
 def secret_context(row: UUID) -> SecretContext:
@@ -19,20 +21,11 @@ class ConnectionLogins(statements.SealingRepository):
     """Implements `ports.storage.federation.connections.ConnectionLogins`."""
 
     def _to_login(self, row: statements.Row) -> ConnectionLogin:
-        logout: dict[str, Any] = json.loads(self._vault.open(row[5], secret_context(row[0])))
-        return ConnectionLogin(
-            id=row[0],
-            org_id=row[1],
-            connection_id=row[2],
-            user_id=row[3],
-            provider_session=row[4],
-            logout=logout,
-            created_at=row[6],
-            ends_at=row[7],
-        )
+        *before, sealed, created_at, ends_at = row
+        return LOGIN.read((*before, json.loads(self._vault.open(sealed, secret_context(row[0]))), created_at, ends_at))
 
     async def find(self, org_id: UUID, id_: UUID, user_id: UUID) -> ConnectionLogin | None:
-        sql = f"select {COLUMNS} from connection_logins l where l.org_id = %(org_id)s and l.id = %(id)s and l.user_id = %(user_id)s"
+        sql = f"select {LOGIN.columns} from connection_logins l where l.org_id = %(org_id)s and l.id = %(id)s and l.user_id = %(user_id)s"
         return await self._one(self._to_login, sql, org_id=org_id, id=id_, user_id=user_id)
 
     async def newest_of_session(self, org_id: UUID, connection_id: UUID, provider_session: str) -> ConnectionLogin | None:
@@ -43,25 +36,14 @@ class ConnectionLogins(statements.SealingRepository):
 
     async def _newest(self, condition: LiteralString, org_id: UUID, connection_id: UUID, value: str | UUID) -> ConnectionLogin | None:
         sql = f"""
-            select {COLUMNS} from connection_logins l
+            select {LOGIN.columns} from connection_logins l
             where l.org_id = %(org_id)s and l.connection_id = %(connection_id)s and {condition}
             order by l.created_at desc limit 1"""
         return await self._one(self._to_login, sql, org_id=org_id, connection_id=connection_id, value=value)
 
     async def add(self, login: ConnectionLogin) -> None:
-        await self._write(
-            """
-            insert into connection_logins (id, org_id, connection_id, user_id, provider_session, logout, created_at, ends_at)
-            values (%(id)s, %(org_id)s, %(connection_id)s, %(user_id)s, %(provider_session)s, %(logout)s, %(created_at)s, %(ends_at)s)""",
-            id=login.id,
-            org_id=login.org_id,
-            connection_id=login.connection_id,
-            user_id=login.user_id,
-            provider_session=login.provider_session,
-            logout=self._vault.seal(json.dumps(dict(login.logout)).encode(), secret_context(login.id)),
-            created_at=login.created_at,
-            ends_at=login.ends_at,
-        )
+        sealed = self._vault.seal(json.dumps(dict(login.logout)).encode(), secret_context(login.id))
+        await self._write(ADD, **LOGIN.values(login) | {"logout": sealed})
 
     async def save_sign_out(self, org_id: UUID, id_: UUID, secret_hash: bytes, after: str) -> None:
         sql = """
@@ -70,7 +52,7 @@ class ConnectionLogins(statements.SealingRepository):
         await self._run(sql, org_id=org_id, id=id_, secret_hash=secret_hash, after=after)
 
     async def by_sign_out(self, secret_hash: bytes) -> ConnectionLogin | None:
-        sql = f"select {COLUMNS} from connection_logins l where l.sign_out_hash = %(secret_hash)s"
+        sql = f"select {LOGIN.columns} from connection_logins l where l.sign_out_hash = %(secret_hash)s"
         return await self._one(self._to_login, sql, secret_hash=secret_hash)
 
     async def finish_sign_out(self, connection_id: UUID, secret_hash: bytes) -> str | None:
