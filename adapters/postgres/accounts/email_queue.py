@@ -201,6 +201,10 @@ class EmailQueue(statements.SealingRepository):
         await self._run(sql, mail_id=email.id, claims=email.claims, due_at=due_at, reason=reason)
 
 
+CONTINUATION: Final = records.Record(email_queue.LinkContinuation, "t")
+TOKEN: Final = records.Record(email_queue.OneTimeToken, "t", hash="t.token_hash", continuation=CONTINUATION.as_field())
+
+
 class OneTimeTokens(statements.Repository):
     """Implements `ports.storage.accounts.accounts.OneTimeTokens`."""
 
@@ -218,34 +222,20 @@ class OneTimeTokens(statements.Repository):
         return await self._one(lambda row: Email(row[0]), sql, token_hash=token_hash)
 
     async def add(self, token: email_queue.OneTimeToken) -> None:
-        await self._write(
-            """
-            insert into one_time_tokens (purpose, token_hash, user_id, email, created_at, expires_at, org_id, next_path, browser_hash,
-                                         service_id)
-            values (%(purpose)s, %(token_hash)s, %(user_id)s, %(email)s, %(created_at)s, %(expires_at)s, %(org_id)s, %(next_path)s,
-                    %(browser_hash)s, %(service_id)s)""",
-            purpose=token.purpose,
-            token_hash=token.hash,
-            user_id=token.user_id,
-            email=token.email,
-            created_at=token.created_at,
-            expires_at=token.expires_at,
-            org_id=token.org_id,
-            next_path=token.continuation.next_path,
-            browser_hash=token.continuation.browser_hash,
-            service_id=token.continuation.service_id,
-        )
+        await self._write(TOKEN.insert("one_time_tokens"), **TOKEN.values(token))
 
     async def continuation(self, token_hash: bytes, purpose: email_queue.TokenPurpose) -> email_queue.LinkContinuation | None:
-        sql = "select next_path, browser_hash, service_id from one_time_tokens where purpose = %(purpose)s and token_hash = %(token_hash)s"
-        return await self._one(lambda row: email_queue.LinkContinuation(*row), sql, purpose=purpose, token_hash=token_hash)
+        sql = f"""
+            select {CONTINUATION.columns} from one_time_tokens t
+            where t.purpose = %(purpose)s and t.token_hash = %(token_hash)s"""
+        return await self._one(CONTINUATION.read, sql, purpose=purpose, token_hash=token_hash)
 
     async def sign_up(self, user_id: UUID, email: Email) -> email_queue.LinkContinuation | None:
-        sql = """
-            select next_path, browser_hash, service_id from one_time_tokens
+        sql = f"""
+            select {CONTINUATION.columns} from one_time_tokens t
             where user_id = %(user_id)s and purpose = 'verify_email' and email = %(email)s and browser_hash is not null
             order by created_at desc limit 1"""
-        return await self._one(lambda row: email_queue.LinkContinuation(*row), sql, user_id=user_id, email=email)
+        return await self._one(CONTINUATION.read, sql, user_id=user_id, email=email)
 
     def newer_exists(self, email: Email, purpose: email_queue.TokenPurpose, created_at: datetime) -> statements.Answer[bool]:
         sql = """

@@ -9,7 +9,8 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.authentication.oauth_credentials import connection_context
 from adapters.postgres.engine import records, statements
-from adapters.postgres.federation.saml.configuration import StoredKey
+from adapters.postgres.federation.saml.configuration import CERTIFICATE as KEY
+from adapters.postgres.federation.saml.configuration import certificate_parameters, to_certificate
 from core.federation.connections.model import connections
 from core.federation.connections.model.settings import ClaimMapping, OidcSettings, SamlSettings, read_settings, to_document
 from core.federation.saml.model import configuration
@@ -18,7 +19,6 @@ from ports import crypto
 
 CERTIFICATE: Final = records.Record(connections.ProviderCertificate, "x", source=connections.CertificateSource)
 OF_CONNECTION: Final = "org_id = %(org_id)s and connection_id = %(connection_id)s"
-KEY: Final = "k.state, k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at, k.kept_until"
 LIVE_KEY: Final = "(k.state <> 'previous' or k.kept_until > %(now)s)"
 IN_ORDER: Final = "order by x.added_at, x.fingerprint"
 
@@ -28,18 +28,8 @@ def key_secret_context(row: UUID) -> crypto.SecretContext:
 
 
 def to_keys(vault: crypto.Vault, rows: Iterable[statements.Row]) -> dict[configuration.CertificateState, configuration.SamlCertificate]:
-    """Return the keys in rows with the columns KEY, in the order of `CertificateState`."""
-    keys = {}
-    for state, id_, certificate, private_key, valid_from, valid_until, created_at, kept_until in rows:
-        keys[state] = configuration.SamlCertificate(
-            id=id_,
-            certificate=certificate,
-            private_key=StoredKey(vault, private_key, key_secret_context(id_)),
-            valid_from=valid_from,
-            valid_until=valid_until,
-            created_at=created_at,
-            kept_until=kept_until,
-        )
+    """Return the keys in rows with the columns KEY and the state, in the order of `CertificateState`."""
+    keys = {row[-1]: to_certificate(vault, row[:-1], key_secret_context) for row in rows}
     return {state: keys[state] for state in configuration.CertificateState if state in keys}
 
 
@@ -49,27 +39,15 @@ class ConnectionKeys(statements.SealingRepository):
     async def of_connection(
         self, org_id: UUID, connection_id: UUID, now: datetime
     ) -> dict[configuration.CertificateState, configuration.SamlCertificate]:
-        sql = f"select {KEY} from connection_keys k where {OF_CONNECTION} and {LIVE_KEY}"
+        sql = f"select {KEY.columns}, k.state from connection_keys k where {OF_CONNECTION} and {LIVE_KEY}"
         return to_keys(self._vault, await self._rows(sql, org_id=org_id, connection_id=connection_id, now=now))
 
     async def add(
         self, org_id: UUID, connection_id: UUID, key: configuration.SamlCertificate, state: configuration.CertificateState
     ) -> None:
-        await self._run(
-            """
-            insert into connection_keys (id, org_id, connection_id, state, certificate, private_key, valid_from, valid_until, created_at)
-            values (%(id)s, %(org_id)s, %(connection_id)s, %(state)s, %(certificate)s, %(private_key)s, %(valid_from)s, %(valid_until)s,
-                    %(created_at)s)""",
-            id=key.id,
-            org_id=org_id,
-            connection_id=connection_id,
-            state=state,
-            certificate=key.certificate,
-            private_key=self._vault.seal(key.private_key(), key_secret_context(key.id)),
-            valid_from=key.valid_from,
-            valid_until=key.valid_until,
-            created_at=key.created_at,
-        )
+        sql = KEY.insert("connection_keys", "org_id", "connection_id", "state")
+        values = certificate_parameters(self._vault, key, key_secret_context)
+        await self._run(sql, **values, org_id=org_id, connection_id=connection_id, state=state)
 
     async def move(
         self, org_id: UUID, connection_id: UUID, of: configuration.CertificateState, to: configuration.CertificateState, now: datetime
@@ -126,7 +104,7 @@ OF_ACTIVE_ORG: Final = """
     from connections c join organizations o on o.id = c.org_id and o.status = 'active' where c.id = %(connection_id)s"""
 CREDENTIALS: Final = f"""
     select {CONNECTION.columns}, c.client_secret,
-        array(select row({KEY}) from connection_keys k where k.org_id = c.org_id and k.connection_id = c.id and {LIVE_KEY}),
+        array(select row({KEY.columns}, k.state) from connection_keys k where k.org_id = c.org_id and k.connection_id = c.id and {LIVE_KEY}),
         array(select row({CERTIFICATE.columns}) from connection_certificates x
               where x.org_id = c.org_id and x.connection_id = c.id {IN_ORDER})
     {OF_ACTIVE_ORG}"""

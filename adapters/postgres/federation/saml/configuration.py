@@ -1,7 +1,7 @@
 """The services' SAML configurations and certificates."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -36,9 +36,9 @@ CONFIGURE: Final = f"""
     {CONFIGURATION.insert("saml_configurations", "service_id", "org_id", "updated_at")}
     on conflict (service_id) do update set {CONFIGURATION.overwrites(without=())}, updated_at = excluded.updated_at"""
 to_configuration_if_any: Final = CONFIGURATION.if_any("enabled")
-CERTIFICATE: Final = "k.id, k.certificate, k.private_key, k.valid_from, k.valid_until, k.created_at"
-SETUP: Final = f"{CONTEXT.columns}, {CONFIGURATION.columns}, {CERTIFICATE}"
-SETUP_WIDTH: Final = CONTEXT.width + CONFIGURATION.width + 6
+CERTIFICATE: Final = records.Record(SamlCertificate, "k")  # the private key is sealed
+SETUP: Final = f"{CONTEXT.columns}, {CONFIGURATION.columns}, {CERTIFICATE.columns}"
+SETUP_WIDTH: Final = CONTEXT.width + CONFIGURATION.width + CERTIFICATE.width
 SETUP_TABLES: Final = """
     services v join organizations vo on vo.id = v.org_id
     left join saml_configurations c on c.service_id = v.id
@@ -61,22 +61,26 @@ class StoredKey:
         return self.vault.open(self.sealed, self.context)
 
 
-def to_certificate(vault: crypto.Vault, row: statements.Row) -> SamlCertificate:
-    return SamlCertificate(
-        id=row[0],
-        certificate=row[1],
-        private_key=StoredKey(vault, row[2], secret_context(row[0])),
-        valid_from=row[3],
-        valid_until=row[4],
-        created_at=row[5],
-    )
+def to_certificate(vault: crypto.Vault, row: statements.Row, context: Callable[[UUID], crypto.SecretContext]) -> SamlCertificate:
+    """Return the certificate from a row that starts with the CERTIFICATE columns. `context` returns the secret context of a key."""
+    id_, certificate, sealed, *further = row
+    return CERTIFICATE.read((id_, certificate, StoredKey(vault, sealed, context(id_)), *further))
+
+
+def certificate_parameters(
+    vault: crypto.Vault, certificate: SamlCertificate, context: Callable[[UUID], crypto.SecretContext]
+) -> dict[str, object]:
+    """Return the parameters with the names of the CERTIFICATE columns."""
+    return CERTIFICATE.values(certificate) | {"private_key": vault.seal(certificate.private_key(), context(certificate.id))}
 
 
 def to_setup(vault: crypto.Vault, row: statements.Row) -> SamlSetup:
     """Return the value from a row that starts with the SETUP columns."""
     configuration, certificate = row[CONTEXT.width : CONTEXT.width + CONFIGURATION.width], row[CONTEXT.width + CONFIGURATION.width :]
     return SamlSetup(
-        CONTEXT.read(row), to_configuration_if_any(configuration), None if certificate[0] is None else to_certificate(vault, certificate)
+        CONTEXT.read(row),
+        to_configuration_if_any(configuration),
+        None if certificate[0] is None else to_certificate(vault, certificate, secret_context),
     )
 
 
@@ -89,15 +93,15 @@ class Saml(statements.SealingRepository):
 
     async def certificate(self, org_id: UUID, service_id: UUID) -> SamlCertificate | None:
         sql = f"""
-            select {CERTIFICATE} from saml_certificates k
+            select {CERTIFICATE.columns} from saml_certificates k
             where k.org_id = %(org_id)s and k.service_id = %(service_id)s and k.deactivated_at is null"""
-        return await self._one(partial(to_certificate, self._vault), sql, org_id=org_id, service_id=service_id)
+        return await self._one(lambda row: to_certificate(self._vault, row, secret_context), sql, org_id=org_id, service_id=service_id)
 
     async def certificates(self, org_id: UUID, service_id: UUID, now: datetime) -> dict[CertificateState, SamlCertificate]:
         rows = await self._all(
-            lambda row: (CertificateState(row[-1]), replace(to_certificate(self._vault, row), kept_until=row[-2])),
+            lambda row: (CertificateState(row[-1]), to_certificate(self._vault, row, secret_context)),
             f"""
-            select {CERTIFICATE}, k.kept_until, coalesce(k.standby, 'active') from saml_certificates k
+            select {CERTIFICATE.columns}, coalesce(k.standby, 'active') from saml_certificates k
             where k.org_id = %(org_id)s and k.service_id = %(service_id)s
               and (k.deactivated_at is null or k.valid_until > %(now)s and (k.standby = 'next' or k.kept_until > %(now)s))""",
             org_id=org_id,
@@ -161,19 +165,10 @@ class Saml(statements.SealingRepository):
     ) -> None:
         is_next = state is CertificateState.NEXT
         await self._run(
-            """
-            insert into saml_certificates (id, org_id, service_id, certificate, private_key, valid_from, valid_until, created_at,
-                                           standby, deactivated_at)
-            values (%(id)s, %(org_id)s, %(service_id)s, %(certificate)s, %(private_key)s, %(valid_from)s, %(valid_until)s,
-                    %(created_at)s, %(standby)s, %(deactivated_at)s)""",
-            standby="next" if is_next else None,
-            deactivated_at=certificate.created_at if is_next else None,
-            id=certificate.id,
+            CERTIFICATE.insert("saml_certificates", "org_id", "service_id", "standby", "deactivated_at"),
+            **certificate_parameters(self._vault, certificate, secret_context),
             org_id=org_id,
             service_id=service_id,
-            certificate=certificate.certificate,
-            private_key=self._vault.seal(certificate.private_key(), secret_context(certificate.id)),
-            valid_from=certificate.valid_from,
-            valid_until=certificate.valid_until,
-            created_at=certificate.created_at,
+            standby="next" if is_next else None,
+            deactivated_at=certificate.created_at if is_next else None,
         )
