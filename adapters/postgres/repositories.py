@@ -45,7 +45,7 @@ from adapters.postgres.billing.checkouts import Checkouts, Customers
 from adapters.postgres.billing.facts import Billing
 from adapters.postgres.billing.subscriptions import Subscriptions
 from adapters.postgres.engine.scope import Scope
-from adapters.postgres.eventing.audit import Audit, PlatformLog
+from adapters.postgres.eventing.audit import Audit
 from adapters.postgres.eventing.deliveries import Deliveries, LogoutNotices
 from adapters.postgres.eventing.siem import Siem
 from adapters.postgres.eventing.webhooks import Webhooks
@@ -227,7 +227,6 @@ class Repositories(Scope, repositories.Reading, repositories.Autocommit):
     audit = Kept(Port.audit, Audit)
     deliveries = Kept(Port.deliveries, Deliveries)
     logout_notices = Kept(Port.logout_notices, LogoutNotices)
-    platform_log = Kept(Port.platform_log, PlatformLog)
     siem = Kept(Port.siem, Siem)
     webhooks = Kept(Port.webhooks, Webhooks)
     # maintenance

@@ -152,7 +152,7 @@ async def lock_account(tx: Transaction, caller: callers.PlatformCaller, user_id:
     return account
 
 
-def record_with_reason(tx: Transaction, event: Event, reason: str) -> None:
+def record_with_reason(tx: Transaction, event: Event, reason: str | None) -> None:
     """Record the event in the organizations' logs, and a copy with the reason in the platform's log."""
     tx.record(event)
     tx.record(event_catalog.to_platform_log(event, reason))

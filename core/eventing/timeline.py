@@ -47,11 +47,11 @@ async def load_in_organization(ports: Ports, caller: OrganizationCaller, user_id
 
 async def load_on_platform(ports: Ports, user_id: UUID, most: int) -> Timeline:
     """Return a person's latest `most` sign-ins, and the changes in the platform's log."""
-    changes = audit.PlatformAuditFilter(entry=_changes(user_id, frozenset(event_catalog.PLATFORM_ACTIONS), ports))
+    changes = _changes(user_id, frozenset(event_catalog.PLATFORM_ACTIONS), ports)
     async with ports.storage.reading() as read:
         sign_ins = await read.sign_in_log.batch(None, sign_in_log.SignInFilter(user_id=user_id), None, most)
-        entries = await read.platform_log.batch(changes, None, most)
-        return Timeline(sign_ins, await describe_entries(ports, read.platform_log.names, entries))
+        entries = await read.audit.batch(None, changes, None, most)
+        return Timeline(sign_ins, await describe_entries(ports, partial(read.audit.names, None), entries))
 
 
 def _changes(user_id: UUID, actions: frozenset[str], ports: Ports) -> audit.AuditFilter:

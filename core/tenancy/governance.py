@@ -10,7 +10,7 @@ from uuid import UUID
 
 from core.accounts import platform
 from core.accounts.model import email_queue
-from core.kernel import callers, event_catalog, values
+from core.kernel import callers, values
 from core.kernel.access import OrganizationNotFound
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
@@ -149,9 +149,7 @@ async def reject(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, rea
         organization = await _lock_as_platform_owner(tx, caller, org_id, callers.OrganizationStatus.PENDING)
         rejected = replace(organization, status=callers.OrganizationStatus.REJECTED, rejected_reason=reason, updated_at=now)
         await tx.organizations.save(rejected)
-        event = events.organization_rejected(rejected.id)
-        tx.record(event)
-        tx.record(event_catalog.to_platform_log(event, reason))
+        platform.record_with_reason(tx, events.organization_rejected(rejected.id), reason)
         await _notify_owner(tx, email_queue.EmailKind.ORGANIZATION_REJECTED, rejected, now, reason)
     return rejected
 
@@ -167,9 +165,7 @@ async def suspend(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, re
         organization = await _lock_as_platform_owner(tx, caller, org_id, callers.OrganizationStatus.ACTIVE)
         suspended = replace(organization, status=callers.OrganizationStatus.SUSPENDED, suspended_reason=reason, updated_at=now)
         await tx.organizations.save(suspended)
-        event = events.organization_suspended(suspended.id)
-        tx.record(event)
-        tx.record(event_catalog.to_platform_log(event, reason))
+        platform.record_with_reason(tx, events.organization_suspended(suspended.id), reason)
         await _notify_owner(tx, email_queue.EmailKind.ORGANIZATION_SUSPENDED, suspended, now, reason)
     return suspended
 
@@ -236,8 +232,7 @@ async def remove_admin_networks(ports: Ports, caller: callers.Person, org_id: UU
         new = old.changed_to(replace(old.rules, admin_networks=()), NO_RIGHTS, now, caller.user_id)
         await tx.sign_in_policies.put(new)
         event = events.sign_in_policy_updated(organization.id, None, sign_in_policies.changes_of(old.rules, new.rules))
-        tx.record(event)
-        tx.record(event_catalog.to_platform_log(event, reason))
+        platform.record_with_reason(tx, event, reason)
         for address in await tx.members.admin_addresses(organization.id):
             await tx.email_queue.add(
                 email_queue.new_email(email_queue.EmailKind.ADMIN_NETWORKS_REMOVED, address, now, token=reason, org_id=organization.id)

@@ -13,31 +13,39 @@ from core.kernel import values
 
 
 class AuditRead(Protocol):
-    """Read access to the organizations' audit logs."""
+    """Read access to the organizations' audit logs.
 
-    async def page(self, org_id: UUID, filter_: audit.AuditFilter, page: values.Page) -> values.PageResult[audit.AuditEntry]:
+    Without `org_id`, the log is the platform's: the entries that belong to no organization.
+    """
+
+    async def page(self, org_id: UUID | None, filter_: audit.AuditFilter, page: values.Page) -> values.PageResult[audit.AuditEntry]:
         """Return a page with the matching entries, newest first, with the total number.
 
-        With a filter by success, time or found objects, only the newest MAX_LISTED matching entries have
-        pages and are counted. Runs two statements.
+        In the platform's log, and with a filter by success, time or found objects, only the newest MAX_LISTED matching
+        entries have pages and are counted. Runs two statements.
         """
 
-    async def by_id(self, org_id: UUID, entry_id: UUID) -> audit.AuditEntry | None: ...
+    async def by_id(self, org_id: UUID | None, entry_id: UUID) -> audit.AuditEntry | None: ...
 
-    async def batch(self, org_id: UUID, filter_: audit.AuditFilter, last: audit.AuditEntry | None, limit: int) -> list[audit.AuditEntry]:
+    async def batch(
+        self, org_id: UUID | None, filter_: audit.AuditFilter, last: audit.AuditEntry | None, limit: int
+    ) -> list[audit.AuditEntry]:
         """Return the next matching entries, newest first. `last` is the last entry in the batch before, or None."""
 
-    async def names(self, org_id: UUID, objects: Mapping[str, Collection[str]]) -> Names:
+    async def names(self, org_id: UUID | None, objects: Mapping[str, Collection[str]]) -> Names:
         """Return these objects' names today, ids by type. Objects that the organization does not know are left out.
 
-        A user's own name is there only if the membership is confirmed (security R-9).
+        For an organization, a user's own name is there only if the membership is confirmed (security R-9).
         """
 
-    async def find_objects(self, org_id: UUID, text: str, limit: int) -> list[audit.ObjectKey]:
+    async def find_objects(self, org_id: UUID | None, text: str, limit: int) -> list[audit.ObjectKey]:
         """Return at most `limit` members, application users and further objects in the organization, if an address or name has the text.
 
         Members are found by any part of the address and the beginning of a name, application users by the beginning of
         the address, invitations by the whole address, further objects by a part of the name.
+
+        For the platform, accounts are found by the whole address or the beginning of a name, organizations by the slug,
+        the platform's service accounts by a part of the name.
         """
 
 
@@ -63,28 +71,6 @@ class AuditOutcomes(Protocol):
 
     async def mark_failed(self, entry_id: UUID) -> None:
         """Set `success` to false in an entry `impersonation.request`."""
-
-
-class PlatformLogRead(Protocol):
-    """Read access to the platform's log: the audit entries that belong to no organization."""
-
-    async def page(self, filter_: audit.PlatformAuditFilter, page: values.Page) -> values.PageResult[audit.AuditEntry]:
-        """Return a page with the newest MAX_LISTED matching entries, newest first, with their number. Runs two statements."""
-
-    async def by_id(self, entry_id: UUID) -> audit.AuditEntry | None: ...
-
-    async def batch(self, filter_: audit.PlatformAuditFilter, last: audit.AuditEntry | None, limit: int) -> list[audit.AuditEntry]:
-        """Return the next matching entries, newest first. `last` is the last entry in the batch before, or None."""
-
-    async def names(self, objects: Mapping[str, Collection[str]]) -> Names:
-        """Return these objects' names today, ids by type. Objects without a name are left out."""
-
-    async def find_objects(self, text: str, limit: int) -> list[audit.ObjectKey]:
-        """Return at most `limit` objects with this text.
-
-        Accounts are found by the whole address or the beginning of a name, organizations by the slug, the platform's
-        service accounts by a part of the name.
-        """
 
 
 # Webhooks

@@ -242,7 +242,6 @@ class Repositories:
     audit = Views[eventing.AuditRead, eventing.Audit, eventing.AuditOutcomes]()
     deliveries = Views[eventing.DeliveriesRead, eventing.Deliveries, Absent]()
     logout_notices = Views[Absent, eventing.LogoutNotices, Absent]()
-    platform_log = Views[eventing.PlatformLogRead, Absent, Absent]()
     siem = Views[eventing.SiemRead, eventing.Siem, Absent]()
     webhooks = Views[eventing.WebhooksRead, eventing.Webhooks, Absent]()
     # maintenance

@@ -71,6 +71,8 @@ def filter_values(filter_: audit.AuditFilter) -> dict[str, object]:
         "failed": True if filter_.success is False else None,
         "since": filter_.since,
         "until": filter_.until,
+        "impersonator_id": filter_.impersonator_id,
+        "session_id": filter_.session_id,
         **_object_values(filter_),
     }
     return {name: value for name, value in filters.items() if value is not None}
@@ -96,31 +98,32 @@ def _keys(name: str, keys: Collection[audit.ObjectKey]) -> dict[str, object]:
 class Audit(statements.Repository):
     """Implements the ports AuditRead and Audit."""
 
-    async def page(self, org_id: UUID, filter_: audit.AuditFilter, page: Page) -> PageResult[audit.AuditEntry]:
+    async def page(self, org_id: UUID | None, filter_: audit.AuditFilter, page: Page) -> PageResult[audit.AuditEntry]:
         values = filter_values(filter_)
         total = await self._total(org_id, filter_, values)
         if page.offset >= total:
             return PageResult([], total)
         return PageResult(await self._entries(org_id, values, page.limit, page.offset), total)
 
-    async def by_id(self, org_id: UUID, entry_id: UUID) -> audit.AuditEntry | None:
-        sql = f"select {ENTRY.columns} from audit_log l {ACCOUNTS} where l.id = %(id)s and l.org_id = %(org_id)s"
+    async def by_id(self, org_id: UUID | None, entry_id: UUID) -> audit.AuditEntry | None:
+        sql = f"select {ENTRY.columns} from audit_log l {ACCOUNTS} where l.id = %(id)s and {_of_log(org_id)}"
         return await self._one(ENTRY.read, sql, org_id=org_id, id=entry_id)
 
-    async def batch(self, org_id: UUID, filter_: audit.AuditFilter, last: audit.AuditEntry | None, limit: int) -> list[audit.AuditEntry]:
+    async def batch(
+        self, org_id: UUID | None, filter_: audit.AuditFilter, last: audit.AuditEntry | None, limit: int
+    ) -> list[audit.AuditEntry]:
         values = filter_values(filter_)
         if last is not None:
             values |= {"before_id": last.id, "before": last.created_at}
         return await self._entries(org_id, values, limit, 0)
 
-    async def names(self, org_id: UUID, objects: Mapping[str, Collection[str]]) -> Names:
-        sql = audit_names.names_sql(objects, of_platform=False)
+    async def names(self, org_id: UUID | None, objects: Mapping[str, Collection[str]]) -> Names:
+        sql = audit_names.names_sql(objects, of_platform=org_id is None)
         return dict(await self._all(audit_names.to_name, sql, org_id=org_id, **audit_names.id_parameters(objects))) if sql else {}
 
-    async def find_objects(self, org_id: UUID, text: str, limit: int) -> list[audit.ObjectKey]:
-        return await self._all(
-            audit_names.to_key, audit_names.FIND_IN_ORGANIZATION, org_id=org_id, **audit_names.search_parameters(text, limit)
-        )
+    async def find_objects(self, org_id: UUID | None, text: str, limit: int) -> list[audit.ObjectKey]:
+        sql = audit_names.FIND_IN_PLATFORM if org_id is None else audit_names.FIND_IN_ORGANIZATION
+        return await self._all(audit_names.to_key, sql, org_id=org_id, **audit_names.search_parameters(text, limit))
 
     async def forget(self, user_id: UUID) -> None:
         # Every part in the union has its index. Address changes by a credential stay. The user's own changes may have
@@ -147,14 +150,15 @@ class Audit(statements.Repository):
         sql = "update audit_log set success = false where id = %(id)s and org_id is null and action = 'impersonation.request'"
         await self._run(sql, id=entry_id)
 
-    async def _total(self, org_id: UUID, filter_: audit.AuditFilter, values: dict[str, object]) -> int:
+    async def _total(self, org_id: UUID | None, filter_: audit.AuditFilter, values: dict[str, object]) -> int:
         # The totals have no target ids and no actors, so these filters count entries by index. The
         # time grows with how many entries the target or actor has, which can be a large part of the
         # log.
         if has_objects(values):
-            return await self._count(count_of_objects_sql("l.org_id = %(org_id)s", values), org_id=org_id, limit=audit.MAX_LISTED, **values)
-        if filter_.success is not None or filter_.since is not None or filter_.until is not None:
-            counted = f"select from audit_log l where l.org_id = %(org_id)s {where(values)} limit %(most)s"
+            return await self._count(count_of_objects_sql(_of_log(org_id), values), org_id=org_id, limit=audit.MAX_LISTED, **values)
+        # The totals also leave out the platform's entries: all processes would wait for the same rows.
+        if org_id is None or filter_.success is not None or filter_.since is not None or filter_.until is not None:
+            counted = f"select from audit_log l where {_of_log(org_id)} {where(values)} limit %(most)s"
             count = f"select count(*) from ({counted}) counted"
             return await self._count(count, org_id=org_id, most=audit.MAX_LISTED, **values)
         is_counted = filter_.target_id is not None or filter_.actor_id is not None or filter_.actor_without_account is not None
@@ -162,9 +166,14 @@ class Audit(statements.Repository):
         count = f"{total} where l.org_id = %(org_id)s {where(values)}"
         return await self._count(count, org_id=org_id, **values)
 
-    async def _entries(self, org_id: UUID, values: dict[str, object], limit: int, offset: int) -> list[audit.AuditEntry]:
-        sql = newest_sql("l.org_id = %(org_id)s", values)
+    async def _entries(self, org_id: UUID | None, values: dict[str, object], limit: int, offset: int) -> list[audit.AuditEntry]:
+        sql = newest_sql(_of_log(org_id), values)
         return await self._all(ENTRY.read, sql, org_id=org_id, limit=limit, offset=offset, **values)
+
+
+def _of_log(org_id: UUID | None) -> LiteralString:
+    """Return the condition for the entries in this organization's log, or in the platform's log."""
+    return "l.org_id is null" if org_id is None else "l.org_id = %(org_id)s"
 
 
 def where(values: dict[str, object]) -> LiteralString:
@@ -263,44 +272,3 @@ def _forgetting(entries: LiteralString) -> LiteralString:
         where org_id is not null
         group by org_id, action, target_type order by org_id, action, target_type
         on conflict (org_id, action, target_type) do update set total = t.total + excluded.total"""
-
-
-class PlatformLog(statements.Repository):
-    """Implements the port PlatformLogRead."""
-
-    async def page(self, filter_: audit.PlatformAuditFilter, page: Page) -> PageResult[audit.AuditEntry]:
-        values = _platform_values(filter_)
-        # The audit log's totals leave out the platform's entries: all processes would wait for the
-        # same rows. So the entries are counted, up to the number that has pages.
-        counted = f"select count(*) from (select from audit_log l where l.org_id is null {where(values)} limit %(limit)s) counted"
-        count = count_of_objects_sql("l.org_id is null", values) if has_objects(values) else counted
-        total = await self._count(count, limit=audit.MAX_LISTED, **values)
-        if page.offset >= total:
-            return PageResult([], total)
-        return PageResult(await self._entries(values, page.limit, page.offset), total)
-
-    async def by_id(self, entry_id: UUID) -> audit.AuditEntry | None:
-        sql = f"select {ENTRY.columns} from audit_log l {ACCOUNTS} where l.id = %(id)s and l.org_id is null"
-        return await self._one(ENTRY.read, sql, id=entry_id)
-
-    async def batch(self, filter_: audit.PlatformAuditFilter, last: audit.AuditEntry | None, limit: int) -> list[audit.AuditEntry]:
-        values = _platform_values(filter_)
-        if last is not None:
-            values |= {"before_id": last.id, "before": last.created_at}
-        return await self._entries(values, limit, 0)
-
-    async def names(self, objects: Mapping[str, Collection[str]]) -> Names:
-        sql = audit_names.names_sql(objects, of_platform=True)
-        return dict(await self._all(audit_names.to_name, sql, **audit_names.id_parameters(objects))) if sql else {}
-
-    async def find_objects(self, text: str, limit: int) -> list[audit.ObjectKey]:
-        return await self._all(audit_names.to_key, audit_names.FIND_IN_PLATFORM, **audit_names.search_parameters(text, limit))
-
-    async def _entries(self, values: dict[str, object], limit: int, offset: int) -> list[audit.AuditEntry]:
-        return await self._all(ENTRY.read, newest_sql("l.org_id is null", values), limit=limit, offset=offset, **values)
-
-
-def _platform_values(filter_: audit.PlatformAuditFilter) -> dict[str, object]:
-    """Return the parameters for the filters that are set, by name."""
-    values = {"impersonator_id": filter_.impersonator_id, "session_id": filter_.session_id}
-    return filter_values(filter_.entry) | {name: value for name, value in values.items() if value is not None}

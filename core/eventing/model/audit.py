@@ -189,13 +189,7 @@ class AuditFilter:
     actors: frozenset[ObjectKey] | None = None
     targets: frozenset[ObjectKey] | None = None
     involved: frozenset[ObjectKey] | None = None  # as actor or target
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformAuditFilter:
-    """A filter for the platform's log. An entry must match `entry`, and every field that is not None."""
-
-    entry: AuditFilter
+    # Only in the platform's log
     impersonator_id: UUID | None = None
     session_id: str | None = None  # an impersonation's session
 
@@ -249,17 +243,17 @@ def restrict_to_category(
     return replace(filter_, actions=actions) if actions else None
 
 
-def to_platform_filter(entry: AuditFilter | None, impersonator_id: str | None, session_id: str | None) -> PlatformAuditFilter | None:
+def to_platform_filter(filter_: AuditFilter | None, impersonator_id: str | None, session_id: str | None) -> AuditFilter | None:
     """Return the filter for the platform's log from this PLATFORM_ACTIONS filter and these parameters, or None if no entry can match."""
     impersonator = None if impersonator_id is None else parse_id(impersonator_id)
-    if entry is None or (impersonator_id is not None and impersonator is None):
+    if filter_ is None or (impersonator_id is not None and impersonator is None):
         return None
-    if entry.actions is None and entry.target_type is not None and entry.target_id is None:
+    if filter_.actions is None and filter_.target_type is not None and filter_.target_id is None:
         # The log has no index on target types alone. Actions select the same entries as the target
         # types.
-        actions = frozenset(kind.name for kind in event_catalog.PLATFORM_ACTIONS.values() if kind.target == entry.target_type)
-        entry = replace(entry, target_type=None, actions=actions)
-    return PlatformAuditFilter(entry=entry, impersonator_id=impersonator, session_id=session_id)
+        actions = frozenset(kind.name for kind in event_catalog.PLATFORM_ACTIONS.values() if kind.target == filter_.target_type)
+        filter_ = replace(filter_, target_type=None, actions=actions)
+    return replace(filter_, impersonator_id=impersonator, session_id=session_id)
 
 
 def _target_types(kind: event_catalog.EventKind) -> tuple[event_catalog.Target, ...]:

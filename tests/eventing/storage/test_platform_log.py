@@ -11,7 +11,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.eventing.model import audit as model_audit
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
-from core.eventing.model.audit import AuditActor, AuditEntry, AuditFilter, PlatformAuditFilter
+from core.eventing.model.audit import AuditActor, AuditEntry, AuditFilter
 from core.kernel.callers import Person
 from core.kernel.causes import SYSTEM
 from core.kernel.event_catalog import EVENT_KINDS, Event
@@ -21,12 +21,12 @@ from tests.support.builders import add_organization
 from tests.support.rows import ADA, EVE, NOW, SECOND, account, add
 
 PERSON = Person(user_id=uuid4(), email=ADA, session_id=uuid4(), address="203.0.113.9", agent="tests")
-ALL = PlatformAuditFilter(entry=AuditFilter())
+ALL = AuditFilter()
 
 
-async def read(storage: Postgres, filter_: PlatformAuditFilter, page: Page) -> PageResult[AuditEntry]:
+async def read(storage: Postgres, filter_: AuditFilter, page: Page) -> PageResult[AuditEntry]:
     async with storage.reading() as reading:
-        return await reading.platform_log.page(filter_, page)
+        return await reading.audit.page(None, filter_, page)
 
 
 async def record(storage: Postgres, by: Person | None, *events: Event) -> None:
@@ -55,9 +55,7 @@ async def test_every_filter_finds_and_counts_its_entries_in_pages_and_batches(st
     for actions, target, actor_id, impersonator_id, session_id, (since, until) in cases:
         target_type, id_ = target or (None, None)
         entry_filter = AuditFilter(actions=actions, target_type=target_type, target_id=id_, actor_id=actor_id)
-        filter_ = PlatformAuditFilter(
-            entry=replace(entry_filter, since=since, until=until), impersonator_id=impersonator_id, session_id=session_id
-        )
+        filter_ = replace(entry_filter, since=since, until=until, impersonator_id=impersonator_id, session_id=session_id)
         expected = [
             (name, target_id, session)
             for number, (org_id, name, target_id, session) in reversed([*enumerate(rows, 1)])
@@ -75,8 +73,8 @@ async def test_every_filter_finds_and_counts_its_entries_in_pages_and_batches(st
         assert page.total == len(expected)
         assert (await read(storage, filter_, Page(2, 3))).items == page.items[3:6]
         async with storage.reading() as reading:
-            first = await reading.platform_log.batch(filter_, None, 2)
-            rest = await reading.platform_log.batch(filter_, first[-1], 100) if first else []
+            first = await reading.audit.batch(None, filter_, None, 2)
+            rest = await reading.audit.batch(None, filter_, first[-1], 100) if first else []
         assert [*first, *rest] == page.items
 
 
@@ -88,9 +86,9 @@ async def test_an_entry_has_its_actors_and_other_logs_have_none(storage: Postgre
     event = Event(kind, "ada", impersonator_id=eve.id, details={"reason": "a ticket"}, id=own_id)
     await record(storage, by, event, replace(event, id=foreign_id, org_id=org))
     async with storage.reading() as reading:
-        entry = await reading.platform_log.by_id(own_id)
-        assert await reading.platform_log.by_id(foreign_id) is None
-        assert await reading.platform_log.by_id(uuid4()) is None
+        entry = await reading.audit.by_id(None, own_id)
+        assert await reading.audit.by_id(None, foreign_id) is None
+        assert await reading.audit.by_id(None, uuid4()) is None
     actor = AuditActor(str(eve.id), EVE, is_platform_owner=True)
     assert entry is not None
     assert (entry.id, entry.org_id, entry.actor, entry.impersonator, entry.details) == (own_id, None, actor, actor, {"reason": "a ticket"})
@@ -110,6 +108,6 @@ async def test_pages_end_with_the_newest_entries_and_a_filter_finds_older_ones(
     pages = [await read(storage, ALL, Page(number, 2)) for number in (1, 2, 3)]
     assert [page.total for page in pages] == [3, 3, 3]
     assert [[entry.id for entry in page.items] for page in pages] == [ids[:2], ids[2:4], []]
-    older = replace(ALL, entry=AuditFilter(until=clock.now() - 2 * SECOND, actor_without_account=SYSTEM_ACTOR))
+    older = AuditFilter(until=clock.now() - 2 * SECOND, actor_without_account=SYSTEM_ACTOR)
     assert [entry.id for entry in (await read(storage, older, Page(1, 2))).items] == ids[3:]
-    assert (await read(storage, replace(ALL, entry=AuditFilter(until=NOW - timedelta(days=1))), Page(1, 2))).total == 0
+    assert (await read(storage, AuditFilter(until=NOW - timedelta(days=1)), Page(1, 2))).total == 0

@@ -11,14 +11,14 @@ import pytest
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.engine.scope import Scope
-from adapters.postgres.eventing.audit import Audit, PlatformLog
+from adapters.postgres.eventing.audit import Audit
 from adapters.postgres.eventing.deliveries import CLAIM as CLAIM_DELIVERIES
 from adapters.postgres.eventing.deliveries import Deliveries
 from adapters.postgres.eventing.siem import CLAIM as CLAIM_QUEUE
 from adapters.postgres.eventing.siem import WAITING
 from adapters.postgres.maintenance.housekeeping import SWEEPS
 from core.eventing import deliveries
-from core.eventing.model.audit import ANONYMOUS, AuditFilter, PlatformAuditFilter
+from core.eventing.model.audit import ANONYMOUS, AuditFilter
 from core.eventing.model.audit import SYSTEM as SYSTEM_ACTOR
 from core.eventing.model.siem import MAX_BYTES
 from core.eventing.model.webhooks import RECENT, DispatchCapacity
@@ -137,36 +137,36 @@ async def test_a_page_of_a_large_log_reads_few_other_rows(large_database: str, m
 
 # How many entries are counted, by filter on the platform's log
 PLATFORM_TOTALS = {
-    PlatformAuditFilter(entry=AuditFilter()): 10_000,
-    PlatformAuditFilter(entry=AuditFilter(actions=frozenset({"impersonation.request"}))): 10_000,
-    PlatformAuditFilter(entry=AuditFilter(actions=frozenset({"platform.owner.promoted", "platform.owner.demoted"}))): 3,
-    PlatformAuditFilter(entry=AuditFilter(target_type="user", target_id="rare")): 3,
-    PlatformAuditFilter(entry=AuditFilter(actor_id=FREQUENT)): 10_000,
-    PlatformAuditFilter(entry=AuditFilter(actor_id=RARE)): 3,
-    PlatformAuditFilter(entry=AuditFilter(actors=frozenset({USER_RARE}))): 3,
-    PlatformAuditFilter(entry=AuditFilter(targets=frozenset({("user", "rare")}))): 3,
-    PlatformAuditFilter(entry=AuditFilter(involved=frozenset({USER_FREQUENT}))): 10_000,
-    PlatformAuditFilter(entry=AuditFilter(actor_without_account=ANONYMOUS)): 0,
-    PlatformAuditFilter(entry=AuditFilter(), impersonator_id=FREQUENT): 10_000,
-    PlatformAuditFilter(entry=AuditFilter(), impersonator_id=RARE): 0,
-    PlatformAuditFilter(entry=AuditFilter(), session_id="rare"): 3,
-    PlatformAuditFilter(entry=AuditFilter(actor_id=RARE), session_id="rare"): 3,
-    PlatformAuditFilter(entry=AuditFilter(until=FIRST_CENTURY)): 0,
-    PlatformAuditFilter(entry=AuditFilter(actions=frozenset({"impersonation.request"}), until=FIRST_CENTURY)): 0,
+    AuditFilter(): 10_000,
+    AuditFilter(actions=frozenset({"impersonation.request"})): 10_000,
+    AuditFilter(actions=frozenset({"platform.owner.promoted", "platform.owner.demoted"})): 3,
+    AuditFilter(target_type="user", target_id="rare"): 3,
+    AuditFilter(actor_id=FREQUENT): 10_000,
+    AuditFilter(actor_id=RARE): 3,
+    AuditFilter(actors=frozenset({USER_RARE})): 3,
+    AuditFilter(targets=frozenset({("user", "rare")})): 3,
+    AuditFilter(involved=frozenset({USER_FREQUENT})): 10_000,
+    AuditFilter(actor_without_account=ANONYMOUS): 0,
+    AuditFilter(impersonator_id=FREQUENT): 10_000,
+    AuditFilter(impersonator_id=RARE): 0,
+    AuditFilter(session_id="rare"): 3,
+    AuditFilter(actor_id=RARE, session_id="rare"): 3,
+    AuditFilter(until=FIRST_CENTURY): 0,
+    AuditFilter(actions=frozenset({"impersonation.request"}), until=FIRST_CENTURY): 0,
 }
 
 
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_the_platforms_log_reads_few_other_rows(large_database: str, mode: str) -> None:
     async with await connect(large_database, timeout=5) as connection:
-        log = PlatformLog(Scope(connection, make_vault(), NoSignals()))
+        log = Audit(Scope(connection, make_vault(), NoSignals()))
         for filter_, total in PLATFORM_TOTALS.items():
-            listed, reads = await count_reads(connection, mode, partial(log.page, filter_, FIRST))
+            listed, reads = await count_reads(connection, mode, partial(log.page, None, filter_, FIRST))
             assert (listed.total, len(listed.items)) == (total, min(total, 50)), filter_
             assert "audit_log" not in reads.scans, filter_
             assert reads.rows["audit_log"] <= 200, filter_  # the page; the count reads an index
             last = listed.items[-1] if listed.items else None
-            batch, reads = await count_reads(connection, mode, partial(log.batch, filter_, last, 500))
+            batch, reads = await count_reads(connection, mode, partial(log.batch, None, filter_, last, 500))
             assert len(batch) <= 500
             assert reads.rows["audit_log"] <= 700, filter_
 
@@ -198,8 +198,7 @@ def many_people(server: str) -> Iterator[str]:
 @pytest.mark.parametrize("mode", PLAN_MODES)
 async def test_names_are_found_among_many_people_by_index(many_people: str, mode: str) -> None:
     async with await connect(many_people, timeout=5) as connection:
-        scope = Scope(connection, make_vault(), NoSignals())
-        audit, log = Audit(scope), PlatformLog(scope)
+        audit = Audit(Scope(connection, make_vault(), NoSignals()))
         for text, size in (("person-29999@", 1), ("number50007", 1), ("person", 101), ("number50", 10), ("number29999", 0), ("nobody", 0)):
             keys, reads = await count_reads(connection, mode, partial(audit.find_objects, ORG, text, 101))
             assert len(keys) == size, text
@@ -211,7 +210,7 @@ async def test_names_are_found_among_many_people_by_index(many_people: str, mode
             assert not reads.scans.keys() & {"users", "end_users"}, text
             assert reads.rows["users"] <= 11_000 if text == "person" else reads.rows["users"] <= 20, text
         for text in ("person-29999@example.com", "number29999"):
-            keys, reads = await count_reads(connection, mode, partial(log.find_objects, text, 101))
+            keys, reads = await count_reads(connection, mode, partial(audit.find_objects, None, text, 101))
             assert len(keys) == 1, text
             assert reads.rows["users"] <= 10, text
         ids = [key[1] for key in await audit.find_objects(ORG, "person", 50)]

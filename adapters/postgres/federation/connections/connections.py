@@ -104,7 +104,8 @@ OF_ACTIVE_ORG: Final = """
     from connections c join organizations o on o.id = c.org_id and o.status = 'active' where c.id = %(connection_id)s"""
 CREDENTIALS: Final = f"""
     select {CONNECTION.columns}, c.client_secret,
-        array(select row({KEY.columns}, k.state) from connection_keys k where k.org_id = c.org_id and k.connection_id = c.id and {LIVE_KEY}),
+        array(select row({KEY.columns}, k.state) from connection_keys k
+              where k.org_id = c.org_id and k.connection_id = c.id and {LIVE_KEY}),
         array(select row({CERTIFICATE.columns}) from connection_certificates x
               where x.org_id = c.org_id and x.connection_id = c.id {IN_ORDER})
     {OF_ACTIVE_ORG}"""

@@ -14,7 +14,7 @@ from quart import Blueprint, Response
 
 from core.eventing import audit
 from core.eventing.model import audit as audit_model
-from core.eventing.model.audit import MIN_SEARCH, AuditFilter, AuditSearch, Period, PlatformAuditFilter
+from core.eventing.model.audit import MIN_SEARCH, AuditFilter, AuditSearch, Period
 from core.eventing.model.sentences import DescribedEntry
 from core.kernel import event_catalog
 from core.kernel.roles import Capability
@@ -319,7 +319,7 @@ class PlatformAuditFilters(AuditFilters):
         default=None, description="Only entries of this impersonation: its start with the reason, and its requests."
     )
 
-    def to_platform_filter(self) -> PlatformAuditFilter | None:
+    def to_platform_filter(self) -> AuditFilter | None:
         """Return the filter, or None if no entry can match."""
         return audit_model.to_platform_filter(self.to_filter(event_catalog.PLATFORM_ACTIONS), self.impersonator_id, self.session_id)
 
@@ -338,7 +338,7 @@ async def list_platform_entries(query_args: PlatformAuditQuery) -> PlatformAudit
     organizations, and events about users without an organization. Entries are sorted by time, newest first. Filters can
     be combined.
     """
-    entries = await audit.list_platform_entries(kit.ports(), query_args.to_platform_filter(), query_args.page_request())
+    entries = await audit.list_entries(kit.ports(), None, query_args.to_platform_filter(), query_args.page_request())
     return PlatformAuditEntryListResponse(
         logs=[to_platform_response(entry) for entry in entries.items], pagination=query_args.pagination(entries.total)
     )
@@ -360,7 +360,7 @@ async def export_platform(query_args: PlatformAuditExportQuery) -> Response:
     /api/platform/audit-log/{entry_id}`. In CSV, `details` is JSON, and a cell that a spreadsheet would run as a formula
     has an apostrophe before it.
     """
-    batches = await audit.export_platform(kit.ports(), query_args.to_platform_filter())
+    batches = await audit.export(kit.ports(), None, query_args.to_platform_filter())
     return await stream_entries(batches, query_args.format, "platform-log", to_platform_response)
 
 
@@ -371,7 +371,7 @@ async def get_platform_entry(entry_id: UUID) -> PlatformAuditEntryResponse:
 
     The `audit_log_id` in an impersonation's response is the id of such an entry.
     """
-    return to_platform_response(await audit.get_platform_entry(kit.ports(), entry_id))
+    return to_platform_response(await audit.get_entry(kit.ports(), None, entry_id))
 
 
 def to_platform_response(described: DescribedEntry) -> PlatformAuditEntryResponse:

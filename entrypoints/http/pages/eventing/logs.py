@@ -168,7 +168,7 @@ async def _entry_page(
 @console.shows(f"GET {PLATFORM_API}", f"GET {PLATFORM_API}/export")
 async def show_platform_log(query_args: PlatformAuditQuery) -> Response:
     """List the platform's log."""
-    entries = audit.list_platform_entries(kit.ports(), query_args.to_platform_filter(), query_args.page_request())
+    entries = audit.list_entries(kit.ports(), None, query_args.to_platform_filter(), query_args.page_request())
     return await _list_page(
         entries, query_args, event_catalog.PLATFORM_ACTIONS, actions=ACTIONS_OF_PLATFORM, path=PLATFORM_LOG, is_platform=True
     )
@@ -179,7 +179,7 @@ async def show_platform_log(query_args: PlatformAuditQuery) -> Response:
 @kit.describes(FILE, content_type=CSV, other_content_types=(JSON_LINES,), api=[f"GET {PLATFORM_API}/export"])
 async def export_platform_log(query_args: PlatformAuditExportQuery) -> Response:
     """Export the entries in the platform's log that match the filters."""
-    batches = await audit.export_platform(kit.ports(), query_args.to_platform_filter())
+    batches = await audit.export(kit.ports(), None, query_args.to_platform_filter())
     return await stream_entries(batches, query_args.format, "platform-log", to_platform_response)
 
 
@@ -188,5 +188,5 @@ async def export_platform_log(query_args: PlatformAuditExportQuery) -> Response:
 @console.shows(f"GET {PLATFORM_API}/<entry_id>")
 async def show_platform_entry(entry_id: UUID) -> Response:
     """Show an entry in the platform's log."""
-    described = await audit.get_platform_entry(kit.ports(), entry_id)
+    described = await audit.get_entry(kit.ports(), None, entry_id)
     return await _entry_page(described, event_catalog.PLATFORM_ACTIONS, PLATFORM_LOG, to_platform_response(described))
