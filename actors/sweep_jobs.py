@@ -17,7 +17,7 @@ from core.billing import reconciliation, subscriptions
 from core.billing.model import provider_events
 from core.federation.connections import health
 from core.federation.oauth import external_clients
-from core.maintenance import expiring_secrets, housekeeping
+from core.maintenance import housekeeping
 from core.maintenance.model.housekeeping import BACKED_OFF, FAILED
 from core.privacy import personal_data
 from core.programs import service_accounts
@@ -96,7 +96,7 @@ POLICY_REMINDER: Final = SweepJob("policy_reminder", platform_sign_in_policy.rem
 # Ends the roles that service accounts gave, after their owner left and the accounts ended.
 PROGRAM_ENDS: Final = SweepJob("program_ends", service_accounts.end_due, period=300.0)
 # Announces secrets that expire soon to their owners.
-SECRET_ANNOUNCEMENT: Final = SweepJob("secret_announcement", expiring_secrets.announce, period=300.0)
+SECRET_ANNOUNCEMENT: Final = SweepJob("secret_announcement", housekeeping.announce_expiring_secrets, period=300.0)
 # Marks subscriptions as expired when their period ends, unless the payment provider manages them.
 SUBSCRIPTION_EXPIRY: Final = SweepJob("subscription_expiry", subscriptions.sweep, period=60.0, next_due=subscriptions.next_expiry)
 

@@ -7,8 +7,8 @@ from uuid import UUID
 from adapters.postgres.applications.role_assignments import role_sources
 from adapters.postgres.engine import statements
 from adapters.postgres.federation.oauth.consents import API_ACCESS
-from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
 from adapters.postgres.kernel.roles import group_roles
+from adapters.postgres.kernel.shared_sql import JOIN_PLATFORM_OWNER
 from core.eventing.model import audit
 from core.kernel import values
 from core.privacy.model import personal_data

@@ -40,10 +40,9 @@ from adapters.postgres.authentication.session_sign_ins import SessionSignIns
 from adapters.postgres.authentication.sessions import OrganizationSessions, Sessions
 from adapters.postgres.authentication.sign_in_log import SignInLog
 from adapters.postgres.authentication.signing_keys import SigningKeys
-from adapters.postgres.billing.cancellations import Cancellations
 from adapters.postgres.billing.checkouts import Checkouts, Customers
 from adapters.postgres.billing.facts import Billing
-from adapters.postgres.billing.subscriptions import Subscriptions
+from adapters.postgres.billing.subscriptions import Cancellations, Subscriptions
 from adapters.postgres.engine.scope import Scope
 from adapters.postgres.eventing.audit import Audit
 from adapters.postgres.eventing.deliveries import Deliveries, LogoutNotices
@@ -55,7 +54,7 @@ from adapters.postgres.federation.connections.health import ConnectionHealths
 from adapters.postgres.federation.connections.identities import ConnectionIdentities
 from adapters.postgres.federation.connections.logins import ConnectionLogins
 from adapters.postgres.federation.oauth import authorization
-from adapters.postgres.federation.oauth.client_assertions import UsedAssertions
+from adapters.postgres.federation.oauth.authorization import UsedAssertions
 from adapters.postgres.federation.oauth.consents import Consents, ExternalGrants
 from adapters.postgres.federation.oauth.device_flow import DeviceCodes
 from adapters.postgres.federation.oauth.external_clients import ExternalClients
@@ -77,14 +76,13 @@ from adapters.postgres.provisioning.users import ScimUsers
 from adapters.postgres.sealed_columns import SealedColumns
 from adapters.postgres.setup.links import SetupLinks
 from adapters.postgres.tenancy.attributes import Attributes
-from adapters.postgres.tenancy.branding import Branding
 from adapters.postgres.tenancy.domains import Domains, HomeRealm
 from adapters.postgres.tenancy.groups import GroupRoles, Groups
 from adapters.postgres.tenancy.invitations import Invitations
-from adapters.postgres.tenancy.mail_server import Smtp
 from adapters.postgres.tenancy.members import Members
 from adapters.postgres.tenancy.organizations import Organizations, Tiers
 from adapters.postgres.tenancy.roles import Roles
+from adapters.postgres.tenancy.settings import Branding, Smtp
 from adapters.postgres.tenancy.sign_in_policies import SignInPolicies
 from ports.storage import repositories
 from ports.storage.repositories import Repositories as Port

@@ -13,7 +13,7 @@ from adapters.postgres.eventing import siem, webhooks
 from adapters.postgres.federation.connections import connections, logins
 from adapters.postgres.federation.saml import configuration as saml
 from adapters.postgres.setup import links as setup_links
-from adapters.postgres.tenancy import mail_server
+from adapters.postgres.tenancy import settings
 from core.maintenance.model.housekeeping import SealedColumn
 from ports.crypto import SecretContext
 
@@ -55,7 +55,7 @@ def _column(
 COLUMNS: Final[Mapping[SealedColumn, Column]] = {
     SealedColumn.SIGNING_KEYS: _column(signing_keys.secret_context, "signing_keys", "private_key", "kid", "text"),
     SealedColumn.MAIL_TOKENS: _column(_by_id(email_queue.secret_context), "mails", "token"),
-    SealedColumn.SMTP_PASSWORDS: _column(_by_id(mail_server.secret_context), "smtp_settings", "password", "org_id"),
+    SealedColumn.SMTP_PASSWORDS: _column(_by_id(settings.secret_context), "smtp_settings", "password", "org_id"),
     SealedColumn.SIEM_TOKENS: _column(_by_id(siem.secret_context), "siem_configurations", "token", "org_id"),
     SealedColumn.MFA_SECRETS: _column(_by_id(mfa.secret_context), "mfa", "secret", "user_id"),
     SealedColumn.OAUTH_CREDENTIALS: Column(

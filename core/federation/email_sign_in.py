@@ -1,17 +1,27 @@
-"""Sign-in by email for API clients, and its links in browsers. `core.authentication.methods.email` verifies the answers."""
+"""Sign-in by email for API clients, and links in emails: to sign in, to verify an address, and to reset a password.
 
-from dataclasses import dataclass
+`core.authentication.methods.email` verifies the answers to a sign-in by email.
+"""
 
+from dataclasses import dataclass, field
+
+from core.accounts import accounts
+from core.accounts.model import email_queue
+from core.accounts.model.accounts import VerifiedEmail
 from core.accounts.model.devices import PresentedDevice
 from core.authentication.flow.model import EmailChallenge, Flow, FlowTarget, new_flow
 from core.authentication.methods import email as email_method
+from core.authentication.methods import sign_up
 from core.authentication.methods.email import EmailCode
 from core.authentication.model import login
 from core.federation import sign_in
 from core.federation import sign_in as sign_in_flow
 from core.federation.saml import target as saml_target
 from core.kernel import values
+from core.kernel.callers import Visitor
 from core.kernel.causes import Caller
+from core.tenancy import branding
+from core.tenancy.model.settings import Design
 from ports import Ports
 
 
@@ -56,3 +66,33 @@ async def open_link(ports: Ports, token: str, device_cookie: str) -> OpenedLink:
     if flow.browser_hash != values.digest(device_cookie):
         return OpenedLink(challenge, None, email_method.describe_origin(ports, challenge))
     return OpenedLink(challenge, flow if flow.is_open(ports.clock.now()) else None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLink:
+    """A link in an email about an account. It may be used, expired or unknown."""
+
+    token: str = field(repr=False)
+    continuation: email_queue.LinkContinuation
+    design: Design | None  # of the page behind the link; None for the platform's design
+
+
+async def find_account_link(ports: Ports, purpose: email_queue.TokenPurpose, token: str) -> AccountLink:
+    """Return the link with this token. It is not used up."""
+    design = await branding.get_design_of_link(ports, purpose, token)
+    return AccountLink(token, await accounts.find_continuation(ports, purpose, token), design)
+
+
+async def verify_account_link(
+    ports: Ports, caller: Caller, link: AccountLink, user: Visitor | None, flow: Flow, cookie: str | None, client: PresentedDevice
+) -> VerifiedEmail | sign_in.BrowserSignIn | Flow:
+    """Verify the address that the link was sent to. In the browser of the sign-up, also sign the user in.
+
+    `user` is signed in in this browser already, and stays so. `cookie` is that of a session to replace, if any.
+
+    Raises: the errors of `accounts.verify_email` and `prove`.
+    """
+    device = client.device_id
+    if user is None and device is not None and sign_up.is_of_browser(link.continuation, device):
+        return await sign_in.sign_in_browser(ports, caller, flow, sign_up.SignUpLink(link.token, device), cookie, client)
+    return await accounts.verify_email(ports, caller, link.token)

@@ -1,8 +1,7 @@
 """Deleting obsolete rows (security N-9) and personal data in logs (docs/adr/0008), and `process_in_batches`, which all sweeps use.
 
-No rule relies on this: all code that uses a row checks its expiry.
-
-The removal works in batches, because a log may be longer than a transaction should process.
+No rule relies on this: all code that uses a row checks its expiry. Work is done in batches, because a log may be longer than a transaction
+should process. Emails about secrets that expire soon (decision 291) are such a sweep, too.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,8 +9,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
+from core.accounts.model import email_queue
 from core.kernel.causes import SYSTEM
-from core.maintenance.model import housekeeping
+from core.maintenance.model import expiring_secrets, housekeeping
 from ports import Ports
 from ports.storage import Transaction
 
@@ -131,3 +131,22 @@ async def _redact(tx: Transaction, user_id: UUID, limit: int) -> int:
     while done < limit and (log := await tx.privacy.next_log_to_redact(user_id)) is not None:
         done += await tx.privacy.redact(user_id, log, limit - done)
     return done
+
+
+async def announce_expiring_secrets(ports: Ports, holder: UUID) -> dict[str, int] | None:
+    """Queue an email about every secret that expires soon, in batches.
+
+    The transaction that queues the email also marks the secret, so every announcement is queued once. Return how many
+    emails there are by kind, or None if another process holds the lease.
+    """
+
+    async def process(kind: email_queue.NoticedSecret, tx: Transaction, now: datetime) -> int:
+        announced = await tx.expiring_secrets.claim(kind, expiring_secrets.ANNOUNCED_DAYS, now, expiring_secrets.BATCH)
+        for secret in announced:
+            await tx.email_queue.add(
+                email_queue.new_email(email_queue.EmailKind.SECRET_EXPIRES, secret.recipient, now, secret=secret.to_notice())
+            )
+        return len(announced)
+
+    batches = {kind.value: partial(process, kind) for kind in email_queue.NoticedSecret}
+    return await process_in_batches(ports, holder, expiring_secrets.LEASE_NAME, expiring_secrets.LEASE, expiring_secrets.BATCH, batches)

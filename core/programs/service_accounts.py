@@ -3,6 +3,8 @@
 Members manage their organization's service accounts. Platform owners manage the platform's service accounts. The
 platform's service accounts have no role: their scopes and granted capabilities are the platform's. No use case here
 accepts a service account as its caller.
+
+API keys and SCIM tokens that a service account created keep working without it, so the owner can end them (security J-12).
 """
 
 from collections.abc import Sequence
@@ -11,14 +13,18 @@ from datetime import datetime
 from uuid import UUID
 
 from core.accounts import platform, security_notices
+from core.accounts.model.email_queue import CreatedSecret
 from core.kernel import callers, roles, values
 from core.kernel.access import RoleInsufficient
 from core.kernel.api_scopes import ApiScope
+from core.kernel.callers import Member
 from core.kernel.causes import SYSTEM
 from core.kernel.errors import refuse
+from core.kernel.roles import Capability
 from core.programs import credentials, events
 from core.programs.model import api_resources, service_accounts
 from core.programs.model.credentials import Credential, NewCredential
+from core.programs.model.service_accounts import ServiceAccountNotFound
 from core.tenancy import grants, organizations
 from core.tenancy.grants import report_created_secrets
 from ports import Ports
@@ -376,3 +382,24 @@ async def _lock_account_for(tx: Transaction, caller: callers.Member, account_id:
     if roles.Capability.RESOURCES_MANAGE not in rights:
         raise RoleInsufficient
     return account
+
+
+async def list_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
+    """Return the live API keys and SCIM tokens that this service account created, oldest first. The service account may be deleted."""
+    async with ports.storage.reading() as read:
+        secrets = await read.created_secrets.of_creator(caller.acts_in.id, account_id, ports.clock.now())
+        if not secrets and not await read.created_secrets.has_creator(caller.acts_in.id, account_id):
+            raise ServiceAccountNotFound
+    return secrets
+
+
+async def end_created(ports: Ports, caller: Member, account_id: UUID) -> Sequence[CreatedSecret]:
+    """End all API keys and SCIM tokens that this service account created, and return them."""
+    async with ports.storage.transaction(by=caller) as tx:
+        organization, _ = await organizations.lock_organization_for(tx, caller, Capability.ORGANIZATION_OWN)
+        ended = await tx.created_secrets.end(organization.id, account_id)
+        if not ended and not await tx.created_secrets.has_creator(organization.id, account_id):
+            raise ServiceAccountNotFound
+        for secret in ended:
+            tx.record(events.created_secret_ended(organization.id, secret))
+    return ended

@@ -24,7 +24,7 @@ from core.kernel.roles import ADMIN as ADMIN_ROLE
 from core.kernel.roles import MEMBER as MEMBER_ROLE
 from core.kernel.roles import ROLES, Capability, Permission
 from core.kernel.values import digest, new_id, new_secret
-from core.maintenance import expiring_secrets
+from core.maintenance import housekeeping
 from core.maintenance.model import expiring_secrets as expiring_secrets_model
 from core.maintenance.model import expiring_secrets as model_expiring_secrets
 from core.programs.model.credentials import Credential, CredentialKind
@@ -138,7 +138,7 @@ class World:
 
     async def announced(self) -> Counter[tuple[str, str]]:
         """Send the due announcements, and return the secrets' names with the recipients."""
-        assert await expiring_secrets.announce(self.ports, self.holder) is not None
+        assert await housekeeping.announce_expiring_secrets(self.ports, self.holder) is not None
         return await self.take_queued()
 
     async def take_queued(self) -> Counter[tuple[str, str]]:
@@ -179,7 +179,7 @@ async def test_each_kind_is_announced_twice_with_a_link_to_its_page(world: World
     assert await world.announced() == expected
     assert await world.announced() == {}
     world.clock.advance(11 * DAY)
-    assert await expiring_secrets.announce(world.ports, world.holder) == {
+    assert await housekeeping.announce_expiring_secrets(world.ports, world.holder) == {
         **dict.fromkeys(NoticedSecret, 1),
         NoticedSecret.SERVICE_ACCOUNT_CREDENTIAL: 2,
     }
@@ -205,7 +205,7 @@ async def test_each_kind_is_announced_twice_with_a_link_to_its_page(world: World
         assert page.status == 200, path
         assert name in page.text, "the page lists the secret"
     world.clock.advance(3 * DAY)
-    assert await expiring_secrets.announce(world.ports, world.holder) == {}
+    assert await housekeeping.announce_expiring_secrets(world.ports, world.holder) == {}
 
 
 @pytest.mark.parametrize(
@@ -327,8 +327,8 @@ async def test_each_announcement_is_queued_once_with_many_processes(world: World
             names[f"{kind} {number}", recipient] += 1
     for days in (20, 8):
         world.clock.advance(days * DAY)
-        await run_concurrently(4, lambda _: expiring_secrets.announce(world.ports, new_id()))
-        await expiring_secrets.announce(world.ports, world.holder)  # rows that were locked in all sweeps
+        await run_concurrently(4, lambda _: housekeeping.announce_expiring_secrets(world.ports, new_id()))
+        await housekeeping.announce_expiring_secrets(world.ports, world.holder)  # rows that were locked in all sweeps
         assert await world.take_queued() == names
 
 
@@ -346,10 +346,10 @@ async def test_a_crash_between_mark_and_email_loses_and_repeats_nothing(world: W
     with monkeypatch.context() as patch:
         patch.setattr(EmailQueue, "add", crash)
         with pytest.raises(RuntimeError, match="the process dies"):
-            await expiring_secrets.announce(world.ports, new_id())
+            await housekeeping.announce_expiring_secrets(world.ports, new_id())
     before_crash = await world.take_queued()
     assert before_crash
-    assert await expiring_secrets.announce(world.ports, world.holder) is None  # the dead process has the lease
+    assert await housekeeping.announce_expiring_secrets(world.ports, world.holder) is None  # the dead process has the lease
     world.clock.advance(expiring_secrets_model.LEASE)
     after_crash = await world.announced()
     assert after_crash

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from adapters.postgres.accounts.accounts import ACCOUNT
 from adapters.postgres.engine import statements
-from adapters.postgres.engine.flow_columns import NO_PROOFS
+from adapters.postgres.kernel.shared_sql import NO_PROOFS
 from core.accounts.model import mfa
 from core.accounts.model.attempt_limits import SecretKind
 from core.authentication.flow.model import CLOSED_TTL, FLOW_TTL

@@ -7,9 +7,9 @@ from uuid import UUID
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.connections import CERTIFICATE_EXPIRES, FAILING, WITHOUT_DOMAIN
 from adapters.postgres.kernel.roles import admin_conditions
+from adapters.postgres.kernel.shared_sql import REGISTERED
 from core.applications.model import analytics
 from core.applications.model.analytics import DELIVERIES_CHECKED, MOST_COUNTED
 from core.kernel.connections import PLATFORM_CONNECTIONS

@@ -9,7 +9,7 @@ from adapters.postgres.applications.service_access import ORIGINS, has_membershi
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine import statements
 from adapters.postgres.engine.locks import SERVICES
-from adapters.postgres.kernel.clients import REGISTERED
+from adapters.postgres.kernel.shared_sql import REGISTERED
 from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
 from core.kernel.values import Email, Page, PageResult
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from adapters.postgres.applications.plans import STATUS
 from adapters.postgres.engine.records import Record
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.clients import REGISTERED
+from adapters.postgres.kernel.shared_sql import REGISTERED
 from core.applications.model.users import OwnApplication
 
 # The origins in `EnrollmentOrigin`, weakest first, and the origins that are assignments

@@ -11,8 +11,8 @@ from adapters.postgres.applications.plans import ENTITLEMENT, entitlement
 from adapters.postgres.applications.service_users import TAKE_ROLES
 from adapters.postgres.engine import records, statements
 from adapters.postgres.engine.locks import SERVICES
-from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
+from adapters.postgres.kernel.shared_sql import REGISTERED
 from adapters.postgres.maintenance.housekeeping import OF_SERVICES
 from adapters.postgres.tenancy.groups import leave_groups
 from core.applications.model import services, users

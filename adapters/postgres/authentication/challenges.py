@@ -11,8 +11,8 @@ from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_
 from adapters.postgres.authentication import flows
 from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
 from adapters.postgres.engine import records, statements
-from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.statements import ASYNC_COMMIT
+from adapters.postgres.kernel.shared_sql import NO_CHALLENGE, NO_PROOFS
 from core.accounts.model import attempt_limits, devices
 from core.authentication.flow.model import ChallengeOrigin, EmailAttempt, EmailChallenge, ProviderRequest
 from core.kernel.values import Email

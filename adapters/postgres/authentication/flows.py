@@ -14,8 +14,8 @@ from adapters.postgres.accounts.attempt_limits import attempt_parameters, count_
 from adapters.postgres.accounts.mfa import ENROLLMENT
 from adapters.postgres.authentication import sign_in_proofs
 from adapters.postgres.engine import records, statements
-from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.statements import ASYNC_COMMIT
+from adapters.postgres.kernel.shared_sql import NO_CHALLENGE, NO_PROOFS
 from core.accounts.model import attempt_limits
 from core.authentication.flow.model import CLOSED_TTL, MAX_OPEN, CodeAttempt, Flow, FlowEnded, FlowTarget, read_stored
 from core.authentication.model.identities import PendingIdentity

@@ -8,7 +8,7 @@ from adapters.postgres.authentication.sessions import BEGIN, START_ROTATION, ses
 from adapters.postgres.engine import statements
 from adapters.postgres.engine.statements import ASYNC_COMMIT
 from adapters.postgres.kernel import rate_limits
-from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
+from adapters.postgres.kernel.shared_sql import DELIVER, WRITE
 from core.accounts.model.devices import Device
 from core.applications.model.client_settings import known_name
 from core.authentication.model import sign_in_log

@@ -8,7 +8,7 @@ from uuid import UUID
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine import records
 from adapters.postgres.engine.statements import Repository
-from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
+from adapters.postgres.kernel.shared_sql import JOIN_PLATFORM_OWNER
 from core.authentication.model import sign_in_log
 from core.kernel.values import Email, Page, PageResult
 

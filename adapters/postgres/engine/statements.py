@@ -160,5 +160,5 @@ class DeliveringRepository(Repository):
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope)
-        # The parameters for `kernel.event_delivery.DELIVER`
+        # The parameters for `kernel.shared_sql.DELIVER`
         self._delivery_values = {"status": "waiting" if scope.webhook_delay else "due", "delay": scope.webhook_delay}

@@ -8,7 +8,7 @@ from typing import Final
 from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine import statements
-from adapters.postgres.kernel.event_delivery import DELIVER, WRITE
+from adapters.postgres.kernel.shared_sql import DELIVER, WRITE
 from core.eventing.model.audit import caller_kind
 from core.kernel import callers, causes
 from core.kernel.event_catalog import Event

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.engine.flow_columns import NO_CHALLENGE, NO_PROOFS
 from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.shared_sql import NO_CHALLENGE, NO_PROOFS
 from core.maintenance.model.housekeeping import Sweep
 from ports.signals import Signal
 

@@ -10,8 +10,8 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.engine import records
 from adapters.postgres.engine.statements import Repository, matching_email
-from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.connections import verified_owner
+from adapters.postgres.kernel.shared_sql import REGISTERED
 from core.applications.model.users import AccessPolicy
 from core.kernel import values
 from core.programs.model import api_resources, client_policy

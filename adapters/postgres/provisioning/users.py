@@ -10,8 +10,8 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.accounts.accounts import ACCOUNT, INSERT, WITHOUT_DIRECTORY
 from adapters.postgres.applications.service_access import is_blocked, may_use
 from adapters.postgres.engine import records, statements
-from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.roles import member_rights_array
+from adapters.postgres.kernel.shared_sql import REGISTERED
 from adapters.postgres.provisioning import filters
 from adapters.postgres.provisioning.filters import user_name
 from core.accounts.model import profiles

@@ -11,10 +11,9 @@ from psycopg.types.json import Jsonb
 from adapters.postgres.accounts.accounts import ACCOUNT, ACCOUNT_IS_USABLE
 from adapters.postgres.accounts.passkeys import KEY_HOSTS, to_key_hosts
 from adapters.postgres.engine import records, statements
-from adapters.postgres.kernel.clients import REGISTERED
 from adapters.postgres.kernel.connections import connection_facts, is_listed, linked_providers, to_connection_facts
-from adapters.postgres.kernel.platform_owners import JOIN_PLATFORM_OWNER
 from adapters.postgres.kernel.roles import is_admin
+from adapters.postgres.kernel.shared_sql import JOIN_PLATFORM_OWNER, REGISTERED
 from core.accounts.model.required_connections import ConnectionRequirement
 from core.kernel import proofs, values
 from core.kernel.display import PRODUCT

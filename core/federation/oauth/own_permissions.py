@@ -1,6 +1,6 @@
 """Questions of an application about its permissions, with an access token that it got for itself (RFC 6749 section 4.4)."""
 
-from core.applications import evaluation
+from core.applications import authorization
 from core.applications.model.evaluation import API_PATH, AccessDecision, EvaluatorUnknown, Questions
 from core.authentication.model.dpop import PresentedToken
 from core.authentication.tokens import dpop
@@ -22,7 +22,7 @@ async def answer(ports: Ports, presented: PresentedToken, questions: Questions) 
     """Return the application with this token, and the decisions about its permissions.
 
     Raises: EvaluatorUnknown unless it is such a token; TokenExpired, and the other errors of `dpop.read_token` and
-    `evaluation.answer_credential`.
+    `authorization.answer_credential`.
     """
     try:
         claims = await dpop.read_token(ports, presented, accepts=Accepts.RESOURCES)
@@ -32,5 +32,5 @@ async def answer(ports: Ports, presented: PresentedToken, questions: Questions) 
         raise EvaluatorUnknown
     async with dpop.reading(ports, presented.proof) as read:
         now = ports.clock.now()
-        service, decisions = await evaluation.answer_credential(read, claims.client_id, claims.credential_id, questions, now)
+        service, decisions = await authorization.answer_credential(read, claims.client_id, claims.credential_id, questions, now)
     return service, decisions

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from core.applications import analytics
-from core.eventing.descriptions import load_authors
+from core.eventing.audit import load_authors
 from core.programs.model.registration_tokens import RegistrationToken
 from core.provisioning.model.directories import ScimToken
 from entrypoints.http import kit

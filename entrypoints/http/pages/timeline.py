@@ -7,8 +7,8 @@ from typing import Final
 
 from core.accounts.model.devices import ListedDevice
 from core.authentication.model.sign_in_log import SignIn
+from core.eventing.audit import Timeline
 from core.eventing.model.sentences import DescribedEntry
-from core.eventing.timeline import Timeline
 from entrypoints.http import kit
 from entrypoints.http.base.rendering.labels import failure_label
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from adapters.postgres.engine.pool import Pool
-from core.applications import access, access_reasons, authorization, end_users, evaluation, role_assignments
+from core.applications import access, authorization, end_users, role_assignments
 from core.applications.model.authorization import AuthorizationDocument, DeclaredPermission, RoleDefinition
 from core.applications.model.evaluation import AccessDecision, parse_batch
 from core.applications.model.users import AccessPolicy, AccessSettings, EndUserNotFound
@@ -324,7 +324,7 @@ class RightsMachine(RuleBasedStateMachine):
         """Compare the answers to the question what a user may do, and why."""
         model, caller = self.model, await self._caller("owner")
         try:
-            found = await access_reasons.load(self.ports, caller, self.ids[name], Page(1, 1))
+            found = await access.load_user_access(self.ports, caller, self.ids[name], Page(1, 1))
         except EndUserNotFound:
             assert name not in {*model.own, *model.end_users}
             return
@@ -349,7 +349,7 @@ class RightsMachine(RuleBasedStateMachine):
             {"subject": {"type": "user", "id": str(self.ids[name])}, "action": {"name": permission}, "resource": {"type": "a", "id": "b"}}
             for name, permission in asked
         ]
-        _, decisions = await evaluation.answer_key(self.ports, ANONYMOUS, self.key, parse_batch({"evaluations": questions}))
+        _, decisions = await authorization.answer_key(self.ports, ANONYMOUS, self.key, parse_batch({"evaluations": questions}))
         expected = {each: model.decision(*each) for each in asked}
         assert {each: reason_of(decision) for each, decision in zip(asked, decisions, strict=True)} == expected
         now = self.ports.clock.now()

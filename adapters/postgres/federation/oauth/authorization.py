@@ -1,4 +1,4 @@
-"""OAuth authorization codes (RFC 6749 section 4.1), and pushed authorization requests (RFC 9126)."""
+"""OAuth authorization codes (RFC 6749 section 4.1), pushed authorization requests (RFC 9126), and used client assertions."""
 
 from datetime import datetime
 from typing import Final
@@ -11,10 +11,13 @@ from adapters.postgres.authentication import openid
 from adapters.postgres.authentication.openid import grant_columns
 from adapters.postgres.authentication.session_contexts import BROWSER_SESSION, SESSION_NOT_ENDED
 from adapters.postgres.engine import statements
+from adapters.postgres.engine.statements import Repository
+from adapters.postgres.kernel.rate_limits import charge_parameters, charge_sql
 from core.accounts.model.accounts import Account
 from core.applications.model.plans import Entitlement
 from core.federation.oauth.model import authorization
 from core.kernel.callers import ServiceContext
+from core.kernel.rate_limits import Bucket
 
 
 def to_redeemed_code(row: statements.Row) -> authorization.RedeemedAuthorizationCode:
@@ -168,3 +171,24 @@ class PushedRequests(statements.Repository):
             update pushed_requests set used_at = %(now)s
             where request_hash = %(request_hash)s and used_at is null and expires_at > %(now)s returning 1"""
         return await self._exists(sql, request_hash=request_hash, now=now)
+
+
+class UsedAssertions(Repository):
+    """Implements `ports.storage.federation.oauth.UsedAssertions`."""
+
+    async def use(
+        self, issuer_id: UUID, jti_hash: bytes, expires_at: datetime, client_id: UUID, buckets: tuple[Bucket, ...], now: datetime
+    ) -> float | None:
+        charged = f", charged as ({charge_sql(len(buckets), 'from used')}) select wait from charged" if buckets else "select 0 from used"
+        return await self._one(
+            lambda row: float(row[0]),
+            f"""
+            with used as (
+                insert into client_assertions (client_id, jti_hash, expires_at) values (%(issuer_id)s, %(jti_hash)s, %(expires_at)s)
+                on conflict do nothing returning client_id)
+            {charged}""",
+            issuer_id=issuer_id,
+            jti_hash=jti_hash,
+            expires_at=expires_at,
+            **charge_parameters(f"client {client_id}", buckets, now),
+        )

@@ -8,7 +8,7 @@ from adapters.postgres.applications.service_access import may_use_resource
 from adapters.postgres.applications.services import CLIENT, INSERT, SERVICE, STORED, to_client
 from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
-from adapters.postgres.kernel.clients import REGISTERED
+from adapters.postgres.kernel.shared_sql import REGISTERED
 from core.applications.model.services import Service
 from core.federation.oauth.model import external_clients
 

@@ -10,9 +10,9 @@ from adapters.postgres.applications.services import CLIENT, to_client
 from adapters.postgres.authentication.flows import FLOW
 from adapters.postgres.authentication.session_contexts import SESSION_NOT_ENDED
 from adapters.postgres.engine import statements
-from adapters.postgres.engine.flow_columns import NO_PROOFS
 from adapters.postgres.federation.saml import configuration
 from adapters.postgres.federation.saml.configuration import SETUP, SETUP_TABLES
+from adapters.postgres.kernel.shared_sql import NO_PROOFS
 from adapters.postgres.tenancy.members import CONFIRM
 from core.accounts.model.accounts import Account
 from core.applications.model.services import Service

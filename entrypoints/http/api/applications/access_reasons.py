@@ -5,7 +5,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
-from core.applications import access_reasons
+from core.applications import access as applications_access
 from core.applications.model.access_reasons import AccessReason, ApplicationAccess, OrganizationAccess
 from core.applications.model.users import AccessPolicy
 from core.kernel.roles import Capability
@@ -123,7 +123,7 @@ async def get(org_slug: str, user_id: UUID, query_args: kit.PageQuery) -> UserAc
     The user is a member or an end user. The answer has the rights in the organization, and the roles that give them.
     For every service, it has the access with its reason, the roles with their sources, and the permissions.
     """
-    access = await access_reasons.load(kit.ports(), kit.acting(), user_id, query_args.page_request())
+    access = await applications_access.load_user_access(kit.ports(), kit.acting(), user_id, query_args.page_request())
     return UserAccessResponse(
         user_id=access.user.user_id,
         email=access.user.email,

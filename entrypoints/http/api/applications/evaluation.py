@@ -8,7 +8,7 @@ from pydantic import Field
 from quart import Blueprint, g, request
 from werkzeug.exceptions import HTTPException
 
-from core.applications import evaluation
+from core.applications import authorization
 from core.applications.model.api_keys import ApiKeyInvalid
 from core.applications.model.evaluation import (
     ACCEPTED_CREDENTIALS,
@@ -70,12 +70,12 @@ async def _as_evaluator(parse: Callable[[Mapping[str, Any]], Questions], access:
         key = token.strip()
     if key:
         assert access.permission is not None, "the access of an API key has a permission"
-        program, decisions = await evaluation.answer_key(kit.ports(), kit.anonymous(), key, questions)
+        program, decisions = await authorization.answer_key(kit.ports(), kit.anonymous(), key, questions)
         g.caller = program
         kit.request_record().caller, kit.request_record().organization = str(program.key_id), program.service.org_slug
     elif scheme.lower() == "basic":
         g.caller, service = kit.anonymous(), await _client()
-        decisions = await evaluation.answer_service(kit.ports(), service, questions)
+        decisions = await authorization.answer_service(kit.ports(), service, questions)
     elif scheme.lower() in ("bearer", "dpop"):
         g.caller = kit.anonymous()
         service, decisions = await own_permissions.answer(kit.ports(), await kit.presented_token(), questions)

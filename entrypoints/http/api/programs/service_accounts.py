@@ -10,7 +10,7 @@ from quart import Blueprint
 from core.accounts.model import email_queue
 from core.kernel import api_scopes, values
 from core.kernel.roles import Capability
-from core.programs import created_secrets, service_accounts
+from core.programs import service_accounts
 from core.programs.model.service_accounts import AccountResource, ListedServiceAccount, in_declared_order, scopes_in_order
 from entrypoints.http import kit
 from entrypoints.http.api.programs.credentials import (
@@ -304,7 +304,7 @@ async def list_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecret
 
     They keep working after the service account has stopped or was deleted. Its id stays valid here.
     """
-    return _to_created_secrets(await created_secrets.list_created(kit.ports(), kit.acting_member(), account_id))
+    return _to_created_secrets(await service_accounts.list_created(kit.ports(), kit.acting_member(), account_id))
 
 
 @routes.delete("/api/organizations/<org_slug>/service-accounts/<account_id>/created-secrets")
@@ -314,7 +314,7 @@ async def end_created_secrets(org_slug: str, account_id: UUID) -> CreatedSecrets
 
     Requests with such a secret are refused from now on.
     """
-    return _to_created_secrets(await created_secrets.end_created(kit.ports(), kit.acting_member(), account_id))
+    return _to_created_secrets(await service_accounts.end_created(kit.ports(), kit.acting_member(), account_id))
 
 
 class AccountResourceRequest(kit.RequestModel):

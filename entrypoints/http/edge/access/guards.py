@@ -16,8 +16,8 @@ from quart import Response, g, request
 from core.authentication import impersonation
 from core.authentication.model import policy
 from core.authentication.model.sessions import KeptFormEnded
-from core.eventing import refusals
-from core.eventing.refusals import RefusedChange
+from core.eventing import audit
+from core.eventing.audit import RefusedChange
 from core.kernel import callers, errors
 from core.kernel.access import OwnProofNeeded
 from core.kernel.api_scopes import Area
@@ -113,7 +113,7 @@ class _Steps:
             if refusal.audited and request.method not in declaration.SAFE_METHODS:
                 arguments = {name: value for name, value in (request.view_args or {}).items() if name != "org_slug"}
                 change = RefusedChange(request.method, context.request_record().route, arguments)
-                await refusals.record(context.ports(), g.get("caller"), change, refusal)
+                await audit.record_refusal(context.ports(), g.get("caller"), change, refusal)
             raise
 
     async def limit(self, *args: Any, **kwargs: Any) -> Any:

@@ -15,8 +15,8 @@ from core.accounts.model.security_notices import SecurityNotice
 from core.authentication import joining
 from core.authentication.flow.model import Flow, FlowEnded
 from core.authentication.methods.sign_up import is_of_browser
-from core.federation import email_links
-from core.federation.email_links import AccountLink
+from core.federation import email_sign_in
+from core.federation.email_sign_in import AccountLink
 from core.kernel import page_paths
 from core.kernel.callers import Visitor
 from core.kernel.display import format_utc
@@ -58,7 +58,10 @@ async def verify_email() -> Response:
         await accounts.verify_email(kit.ports(), kit.caller(), kit.link_token())
         return Response(kit.Message(message="The address is verified.").model_dump_json(), content_type="application/json")
     # Load everything before the token is used up, so that a failure afterwards cannot hide that the address is verified.
-    link, user = await email_links.find(kit.ports(), email_queue.TokenPurpose.VERIFY_EMAIL, kit.link_token()), await visitor_of_account()
+    link, user = (
+        await email_sign_in.find_account_link(kit.ports(), email_queue.TokenPurpose.VERIFY_EMAIL, kit.link_token()),
+        await visitor_of_account(),
+    )
     flow = await _flow(link)
     try:
         values = await flows.page_values(flow)
@@ -66,7 +69,7 @@ async def verify_email() -> Response:
         flow = flows.page_flow(_address_of(link))
         values = await flows.page_values(flow)
     try:
-        result = await email_links.verify(
+        result = await email_sign_in.verify_account_link(
             kit.ports(), kit.caller(), link, user, flow, kit.cookies.SESSION.read(), sign_in.presented_browser()
         )
     except LinkInvalid as refusal:
@@ -121,7 +124,7 @@ async def reset_password_page() -> Response:
 
     The link in a reset or welcome email leads here. Opening it does not use it up.
     """
-    link = await email_links.find(kit.ports(), email_queue.TokenPurpose.RESET_PASSWORD, kit.link_token())
+    link = await email_sign_in.find_account_link(kit.ports(), email_queue.TokenPurpose.RESET_PASSWORD, kit.link_token())
     reset = await accounts.find_reset(kit.ports(), link.token)
     if reset is None:
         return await _refused_reset(LinkInvalid(), link)
@@ -165,7 +168,7 @@ async def reset_password() -> Response:
     """
     form = await kit.read_form()
     # Load everything before the token is used up.
-    link = await email_links.find(kit.ports(), email_queue.TokenPurpose.RESET_PASSWORD, form.get("token", ""))
+    link = await email_sign_in.find_account_link(kit.ports(), email_queue.TokenPurpose.RESET_PASSWORD, form.get("token", ""))
     application = await joining.application_to_open(kit.ports(), link.continuation)
     reset = await accounts.find_reset(kit.ports(), link.token)
     if reset is None:

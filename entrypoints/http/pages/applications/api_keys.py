@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 
 from core.applications import analytics, api_keys, services
 from core.applications.model import api_keys as model
-from core.eventing.descriptions import load_authors
+from core.eventing.audit import load_authors
 from core.kernel.access import require_view
 from core.kernel.display import format_utc
 from core.kernel.roles import Capability

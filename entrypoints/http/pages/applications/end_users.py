@@ -7,12 +7,13 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.applications import access_reasons, end_users, role_assignments
+from core.applications import access as applications_access
+from core.applications import end_users, role_assignments
 from core.applications.model.access_reasons import OrganizationAccess, RightSource, UserState
 from core.applications.model.users import EndUserDetails
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
-from core.eventing import timeline
+from core.eventing import audit
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
 from core.tenancy import groups, members
@@ -77,7 +78,7 @@ async def show_user(org_slug: str, user_id: UUID) -> Response:
         actions=_actions(details, choices),
         groups=await groups.list_of_user(kit.ports(), kit.acting_member(), user_id) if console.may(Capability.MEMBERS_VIEW) else [],
         roles=await role_assignments.list_of_user(kit.ports(), kit.acting_member(), user_id),
-        entries=list_entries(await timeline.load_in_organization(kit.ports(), kit.acting_member(), user_id, MOST)),
+        entries=list_entries(await audit.load_timeline(kit.ports(), kit.acting_member(), user_id, MOST)),
         **await failure_values(kit.acting_member(), user_id),
     )
 
@@ -192,7 +193,7 @@ async def remove_second_factor(org_slug: str, user_id: UUID, form: Form) -> Resp
 @console.shows("GET /api/organizations/<org_slug>/users/<user_id>/access")
 async def show_reasons(org_slug: str, user_id: UUID, query_args: kit.PageQuery) -> Response:
     """Show what a user may do in the organization and its applications, and why."""
-    access = await access_reasons.load(kit.ports(), kit.acting_member(), user_id, query_args.page_request())
+    access = await applications_access.load_user_access(kit.ports(), kit.acting_member(), user_id, query_args.page_request())
     return await console.console_page(
         "applications/access_reasons.html",
         user=access.user,

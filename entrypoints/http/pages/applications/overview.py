@@ -11,7 +11,7 @@ from core.accounts.model.email_queue import NoticedSecret
 from core.applications import analytics, figures
 from core.applications.model.analytics import REVIEWS, CredentialToReview, Overview, PendingTask, fill_days
 from core.applications.model.figures import FigureRange
-from core.eventing.descriptions import load_authors
+from core.eventing.audit import load_authors
 from core.kernel.roles import Capability
 from entrypoints.http import kit
 from entrypoints.http.api.applications.analytics import DateRangeQuery

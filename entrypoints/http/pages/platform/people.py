@@ -10,7 +10,7 @@ from core.accounts import platform
 from core.accounts.model.accounts import Account
 from core.authentication import account_recovery, browser, impersonation, sessions, user_access
 from core.authentication.user_access import UserDetails
-from core.eventing import timeline
+from core.eventing import audit
 from core.kernel.callers import Person
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.rate_limits import IMPERSONATE
@@ -68,7 +68,7 @@ async def show_person(user_id: UUID) -> Response:
         person=details.user,
         path=f"{LIST}/{details.user.id}",
         actions=_actions(details, recovers=await account_recovery.is_open(kit.ports(), user_id)),
-        entries=list_entries(await timeline.load_on_platform(kit.ports(), user_id, MOST), details.devices),
+        entries=list_entries(await audit.load_platform_timeline(kit.ports(), user_id, MOST), details.devices),
         **await failure_values(None, details.user.id),
     )
 

@@ -12,7 +12,7 @@ from quart import Blueprint, Response
 from core.kernel import roles
 from core.kernel.callers import Member
 from core.kernel.values import Page
-from core.programs import created_secrets, service_accounts
+from core.programs import service_accounts
 from core.programs.model import service_accounts as model
 from core.programs.model.service_accounts import (
     ListedServiceAccount,
@@ -162,7 +162,7 @@ async def _path_after_deletion(account: ServiceAccount) -> str:
     if (
         isinstance(caller, Member)
         and may_grant(caller.acts_in.rights)
-        and await created_secrets.list_created(kit.ports(), caller, account.id)
+        and await service_accounts.list_created(kit.ports(), caller, account.id)
     ):
         return path_of(account.id, "/created-secrets")
     return path_of()

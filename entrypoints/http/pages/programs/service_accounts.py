@@ -7,7 +7,7 @@ from quart import Blueprint, Response
 
 from core.kernel.access import require_view
 from core.kernel.roles import Capability
-from core.programs import api_resources, created_secrets, service_accounts
+from core.programs import api_resources, service_accounts
 from core.programs.model.api_resources import OwnScopeUnknown
 from core.programs.model.service_accounts import NoResourceScopes
 from entrypoints.http import kit
@@ -95,7 +95,7 @@ async def remove_resource(org_slug: str, account_id: UUID, resource_id: UUID) ->
 @console.shows(f"GET {API_OF_ONE}/created-secrets", f"DELETE {API_OF_ONE}/created-secrets")
 async def show_created_secrets(org_slug: str, account_id: UUID) -> Response:
     """List the API keys and SCIM tokens that a service account created. It may be deleted."""
-    secrets = await created_secrets.list_created(kit.ports(), kit.acting_member(), account_id)
+    secrets = await service_accounts.list_created(kit.ports(), kit.acting_member(), account_id)
     return await console.console_page(
         "programs/created_secrets.html",
         secrets=secrets,
@@ -109,7 +109,7 @@ async def show_created_secrets(org_slug: str, account_id: UUID) -> Response:
 @console_forms.accepts(f"DELETE {API_OF_ONE}/created-secrets")
 async def end_created_secrets(org_slug: str, account_id: UUID) -> Response:
     """End the API keys and SCIM tokens that a service account created."""
-    ended = await created_secrets.end_created(kit.ports(), kit.acting_member(), account_id)
+    ended = await service_accounts.end_created(kit.ports(), kit.acting_member(), account_id)
     return console.redirect_with_notice(
         "created-secrets-ended", service_account_views.path_of(account_id, "/created-secrets"), count=len(ended)
     )

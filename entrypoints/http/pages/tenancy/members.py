@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
-from core.eventing import timeline
+from core.eventing import audit as eventing_audit
 from core.kernel import roles, values
 from core.tenancy import groups, invitations, members
 from core.tenancy.model.invitations import InvitationStatus, ListedInvitation
@@ -120,7 +120,7 @@ async def show_member(org_slug: str, user_id: UUID) -> Response:
         further_roles=await role_labels(details.account.member.membership.group_roles or ()),
         actions=_actions(details.account.member, choices),
         not_recovered=choices.reason if _is_other(details.account.member) else None,
-        entries=list_entries(await timeline.load_in_organization(kit.ports(), kit.acting_member(), user_id, MOST)),
+        entries=list_entries(await eventing_audit.load_timeline(kit.ports(), kit.acting_member(), user_id, MOST)),
         **await failure_values(kit.acting_member(), user_id),
     )
 
