@@ -10,6 +10,7 @@ import trio
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Lease, Pool, translated
 from adapters.postgres.engine.scope import PendingSignals
+from adapters.postgres.engine.statements import Answer
 from adapters.postgres.eventing import event_log
 from adapters.postgres.kernel.rate_limits import take_tokens
 from adapters.postgres.repositories import Repositories
@@ -103,7 +104,7 @@ class _Open:
     __slots__ = ("_connection", "_lease", "_proof", "_reads", "_taken", "_used", "_wrap")
 
     _connection: Connection
-    _taken: Awaitable[None] | None
+    _taken: Answer[None] | None
     _used: Awaitable[None] | None
 
     def __init__(self, pool: Pool, wrap: Callable[[Connection], Repositories], proof: ProofUse | None = None, *, reads: bool) -> None:
@@ -128,12 +129,15 @@ class _Open:
             await self._lease.__aexit__(kind, error, trace)
             return
         try:
-            if self._taken is not None and (error is None or isinstance(error, errors.Refusal)):
+            # Before an outage, an earlier round trip may have taken the tokens.
+            if self._taken is not None and (
+                error is None or isinstance(error, errors.Refusal) or (isinstance(error, errors.Outage) and self._taken.is_done)
+            ):
                 await self._taken
             if error is None:
                 if self._used is not None:
                     await self._used
-                elif connection.has_queue:  # the block did not await the answer to its last statements
+                if connection.has_queue:  # the block did not await the answer to its last statements
                     with translated():
                         await connection.send()
         except BaseException as raised:

@@ -10,7 +10,7 @@ from adapters.postgres.engine.pool import Pool
 from adapters.postgres.kernel.rate_limits import return_tokens
 from adapters.postgres.storage import Postgres, Transaction
 from core.kernel.causes import SYSTEM
-from core.kernel.errors import Invalid, Limited
+from core.kernel.errors import Invalid, Limited, StorageDown
 from core.kernel.rate_limits import Bucket, RequestTokens, Window, request_tokens
 from core.maintenance.model.housekeeping import Sweep
 from tests.support.builders import run_concurrently, run_sql
@@ -179,6 +179,17 @@ async def test_tokens_that_wait_for_the_first_query_come_before_what_it_reads(st
                 raise AssertionError("the block must not begin")
         async with open_block():
             pass  # the tokens are taken once
+
+
+async def test_tokens_taken_before_an_outage_are_not_taken_again(storage: Postgres) -> None:
+    request_tokens.set(tokens := RequestTokens("a", (Bucket("x", 10.0, 1),), NOW, join_reading=True))
+    with pytest.raises(StorageDown):  # noqa: PT012 (the statement before the error matters)
+        async with storage.reading() as read:
+            assert await read.accounts.by_email(ADA) is None
+            raise StorageDown
+    assert tokens.are_taken
+    async with storage.reading() as read:
+        assert await read.accounts.by_email(ADA) is None
 
 
 async def test_a_bucket_that_is_full_again_is_deleted_within_ten_minutes(storage: Postgres, pool: Pool) -> None:

@@ -40,6 +40,11 @@ class Answer(Generic[T]):
         self._statement = statement
         self._read = read
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the statement was executed, so that `await` sends nothing."""
+        return self._statement.is_done
+
     def __await__(self) -> Generator[Any, Any, T]:
         statement = self._statement
         if not statement.is_done:

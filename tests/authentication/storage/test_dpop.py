@@ -92,6 +92,13 @@ async def test_a_block_without_a_query_uses_the_proof_and_an_error_before_the_qu
     assert await count(pool) == 1
 
 
+async def test_a_statement_behind_the_proof_is_sent_when_the_block_ends(storage: Postgres) -> None:
+    async with storage.reading(using=ProofUse("thumb", "jti", STEP, await key_of(storage))) as read:
+        await read.signing_keys.live(NOW)  # uses the proof
+        connections = read.oauth_credentials.list_connections()
+    assert isinstance(await connections, list)
+
+
 async def test_after_a_crash_no_proof_from_before_can_be_used(storage: Postgres, pool: Pool) -> None:
     """A crash empties unlogged tables. Then the key is gone or has changed."""
     proof = ProofUse("thumb", "jti", STEP, await key_of(storage))
