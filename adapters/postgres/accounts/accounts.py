@@ -32,53 +32,37 @@ class AccountClosures(statements.Repository):
     """A part of the port `ports.storage.accounts.accounts.Accounts`."""
 
     async def deactivate(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure(
-            f"""
+        sql = f"""
             deactivated_at = case when {ONLY_DIRECTORY} then %(now)s else deactivated_at end,
-            directory_deactivated_at = case when not ({ONLY_DIRECTORY}) then %(now)s end""",
-            user_id,
-            now,
-        )
+            directory_deactivated_at = case when not ({ONLY_DIRECTORY}) then %(now)s end"""
+        await self._set_closure(sql, user_id, now)
 
     async def reactivate(self, user_id: UUID, now: datetime) -> None:
         await self._set_closure(WITHOUT_DIRECTORY, user_id, now)
 
     async def deactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure(
-            f"""
+        sql = f"""
             deactivated_at = coalesce(deactivated_at, %(now)s), platform_deactivated_at = %(now)s,
-            directory_deactivated_at = {DIRECTORY_TIME}""",
-            user_id,
-            now,
-        )
+            directory_deactivated_at = {DIRECTORY_TIME}"""
+        await self._set_closure(sql, user_id, now)
 
     async def reactivate_by_platform(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure(
-            """
+        sql = """
             deactivated_at = least(directory_deactivated_at, closed_at), platform_deactivated_at = null,
-            directory_deactivated_at = case when closed_at is not null then directory_deactivated_at end""",
-            user_id,
-            now,
-        )
+            directory_deactivated_at = case when closed_at is not null then directory_deactivated_at end"""
+        await self._set_closure(sql, user_id, now)
 
     async def close_until(self, user_id: UUID, erase_at: datetime, now: datetime) -> None:
-        await self._set_closure(
-            f"""
+        sql = f"""
             deactivated_at = coalesce(deactivated_at, %(now)s), closed_at = %(now)s, erase_at = %(erase_at)s,
-            directory_deactivated_at = {DIRECTORY_TIME}""",
-            user_id,
-            now,
-            erase_at=erase_at,
-        )
+            directory_deactivated_at = {DIRECTORY_TIME}"""
+        await self._set_closure(sql, user_id, now, erase_at=erase_at)
 
     async def reopen(self, user_id: UUID, now: datetime) -> None:
-        await self._set_closure(
-            """
+        sql = """
             deactivated_at = least(directory_deactivated_at, platform_deactivated_at), closed_at = null, erase_at = null,
-            directory_deactivated_at = case when platform_deactivated_at is not null then directory_deactivated_at end""",
-            user_id,
-            now,
-        )
+            directory_deactivated_at = case when platform_deactivated_at is not null then directory_deactivated_at end"""
+        await self._set_closure(sql, user_id, now)
 
     async def _set_closure(self, columns: LiteralString, user_id: UUID, now: datetime, **parameters: object) -> None:
         # The foreign keys copy `deactivated` to the same two tables as the address: see

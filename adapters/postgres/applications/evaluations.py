@@ -93,15 +93,11 @@ class Evaluations(statements.Repository):
     async def by_key(
         self, key_hash: bytes, questions: Sequence[evaluation.Question], now: datetime
     ) -> tuple[ApiKeyRecord, list[evaluation.SubjectFacts]] | None:
-        rows = await self._facts(
-            f"""
+        sql = f"""
             select {API_KEY_RECORD.columns}, {FACTS}
             from api_keys k join services v on v.id = k.service_id join organizations vo on vo.id = v.org_id {questions_sql(questions)}
-            where k.key_hash = %(key_hash)s and {KEY_IS_LIVE} {IN_ORDER}""",
-            questions,
-            now,
-            key_hash=key_hash,
-        )
+            where k.key_hash = %(key_hash)s and {KEY_IS_LIVE} {IN_ORDER}"""
+        rows = await self._facts(sql, questions, now, key_hash=key_hash)
         return (API_KEY_RECORD.read(rows[0]), facts_of(rows, API_KEY_RECORD.width)) if rows else None
 
     async def by_service(
@@ -113,16 +109,11 @@ class Evaluations(statements.Repository):
     async def by_credential(
         self, client_id: UUID, credential_id: UUID, questions: Sequence[evaluation.Question], now: datetime
     ) -> tuple[ServiceContext, list[evaluation.SubjectFacts]] | None:
-        rows = await self._facts(
-            f"""
+        sql = f"""
             select {CONTEXT.columns}, {FACTS}
             from services v join organizations vo on vo.id = v.org_id {questions_sql(questions)}
-            where v.client_id = %(client_id)s and v.credential_id = %(credential_id)s and v.client_secret_hash is not null {IN_ORDER}""",
-            questions,
-            now,
-            client_id=client_id,
-            credential_id=credential_id,
-        )
+            where v.client_id = %(client_id)s and v.credential_id = %(credential_id)s and v.client_secret_hash is not null {IN_ORDER}"""
+        rows = await self._facts(sql, questions, now, client_id=client_id, credential_id=credential_id)
         return (CONTEXT.read(rows[0]), facts_of(rows, CONTEXT.width)) if rows else None
 
     async def _facts(

@@ -117,13 +117,10 @@ class SetupLinks(statements.SealingRepository):
 
     async def put_proposal(self, proposal: links.SetupProposal) -> None:
         sealed = self._vault.seal(json.dumps(asdict(proposal.document)).encode(), document_context(proposal.id))
-        await self._run(
-            f"""
+        sql = f"""
             {PROPOSAL.insert("setup_proposals", "document")}
-            on conflict (link_id, part) do update set {PROPOSAL.overwrites(without=())}, document = excluded.document""",
-            **PROPOSAL.values(proposal),
-            document=sealed,
-        )
+            on conflict (link_id, part) do update set {PROPOSAL.overwrites(without=())}, document = excluded.document"""
+        await self._run(sql, **PROPOSAL.values(proposal), document=sealed)
 
     async def remove_proposals(self, org_id: UUID, link_id: UUID) -> None:
         sql = "delete from setup_proposals where org_id = %(org_id)s and link_id = %(link_id)s and applied_at is null"

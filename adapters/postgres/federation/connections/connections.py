@@ -52,17 +52,11 @@ class ConnectionKeys(statements.SealingRepository):
     async def move(
         self, org_id: UUID, connection_id: UUID, of: configuration.CertificateState, to: configuration.CertificateState, now: datetime
     ) -> None:
-        await self._run(
-            f"""
+        sql = f"""
             update connection_keys
             set state = %(to)s, kept_until = case when %(to)s::text = 'previous' then %(kept_until)s::timestamptz end
-            where {OF_CONNECTION} and state = %(of)s""",
-            org_id=org_id,
-            connection_id=connection_id,
-            of=of,
-            to=to,
-            kept_until=now + configuration.PREVIOUS_KEPT,
-        )
+            where {OF_CONNECTION} and state = %(of)s"""
+        await self._run(sql, org_id=org_id, connection_id=connection_id, of=of, to=to, kept_until=now + configuration.PREVIOUS_KEPT)
 
     async def remove(self, org_id: UUID, connection_id: UUID, state: configuration.CertificateState) -> bool:
         sql = f"delete from connection_keys where {OF_CONNECTION} and state = %(state)s"

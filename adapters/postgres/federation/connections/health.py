@@ -24,13 +24,11 @@ class ConnectionHealths(Repository):
         return {health.connection_id: health for health in await self._all(HEALTH.read, sql, org_id=org_id)}
 
     async def figures(self) -> tuple[dict[HealthState, int], datetime | None]:
-        rows = await self._all(
-            lambda row: (HealthState(row[0]), row[1], row[2]),
-            """
+        sql = """
             select coalesce(h.health, 'unknown'), count(*), min(h.certificate_end) from connections c
             left join connection_health h on h.connection_id = c.id
-            where c.state = 'active' and c.org_id is not null group by 1""",
-        )
+            where c.state = 'active' and c.org_id is not null group by 1"""
+        rows = await self._all(lambda row: (HealthState(row[0]), row[1], row[2]), sql)
         return {health: count for health, count, _ in rows}, min((end for *_, end in rows if end is not None), default=None)
 
     async def concerns(self, limit: int, certificates_until: datetime) -> list[ConnectionConcern]:
@@ -47,14 +45,12 @@ class ConnectionHealths(Repository):
         return await self._one(lambda row: row[0], "select h.due_at from connection_health h order by h.due_at limit 1")
 
     async def add_new(self, now: datetime) -> None:
-        await self._run(
-            """
+        sql = """
             insert into connection_health (org_id, connection_id, due_at)
             select c.org_id, c.id, %(now)s from connections c
             where c.state = 'active' and c.org_id is not null and not exists (select from connection_health h where h.connection_id = c.id)
-            on conflict do nothing""",
-            now=now,
-        )
+            on conflict do nothing"""
+        await self._run(sql, now=now)
 
     async def claim(self, now: datetime, until: datetime) -> ConnectionHealth | None:
         sql = f"""

@@ -111,9 +111,7 @@ class ExternalClients(statements.Repository):
     async def save(self, service: Service, resource_id: UUID, now: datetime) -> tuple[bool, Service | None]:
         # Users who sign in with the same document change nothing, so no user waits for an earlier user.
         await self._write(f"{INSERT} on conflict do nothing", **STORED.values(service))
-        former = await self._one(
-            STORED.read,
-            f"""
+        sql = f"""
             with former as (
                 select {STORED.columns} from services v
                 where org_id = %(org_id)s and id = %(id)s and document_fetched_at < %(document_fetched_at)s for update),
@@ -123,18 +121,11 @@ class ExternalClients(statements.Repository):
                 document_fetched_at = %(document_fetched_at)s, updated_at = %(now)s,
                 {LATER_FAILURES}
                 where org_id = %(org_id)s and id = (select id from former))
-             table former""",
-            **STORED.values(service),
-            now=now,
-        )
-        is_new = await self._exists(
-            """
+             table former"""
+        former = await self._one(STORED.read, sql, **STORED.values(service), now=now)
+        sql = """
             insert into api_resource_clients (org_id, resource_id, service_id, own_scopes, created_at)
             select org_id, %(resource_id)s, id, '{}', %(now)s from services where org_id = %(org_id)s and id = %(id)s for key share
-            on conflict do nothing returning 1""",
-            org_id=service.org_id,
-            id=service.id,
-            resource_id=resource_id,
-            now=now,
-        )
+            on conflict do nothing returning 1"""
+        is_new = await self._exists(sql, org_id=service.org_id, id=service.id, resource_id=resource_id, now=now)
         return is_new, former
