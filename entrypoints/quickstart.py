@@ -12,7 +12,7 @@ from textwrap import indent
 from typing import Final
 from urllib.parse import urlsplit
 
-from core.applications import operator_services
+from core.applications import services as applications_services
 from core.applications.model import services
 from core.kernel import uris
 from core.kernel.errors import Invalid
@@ -55,7 +55,7 @@ def write(settings: Settings, framework: str, directory: Path, url: str | None, 
 
     `url` is the application's address, by default the quickstart's address.
 
-    Raises: QuickstartRefused, NoInstallation; the errors of `operator_services.create`.
+    Raises: QuickstartRefused, NoInstallation; the errors of `services.create_by_operator`.
     """
     quickstart = quickstarts.load(_PAGES.get(framework, framework))
     server = _check_server(url or _ADDRESSES.get(framework) or quickstart.redirect_uri, is_given=url is not None)
@@ -71,7 +71,7 @@ def write(settings: Settings, framework: str, directory: Path, url: str | None, 
         if server == ports.tokens.issuer:
             raise QuickstartRefused(f"{server} is the address of Gatehouse. Choose another port for the application with --url.")
         try:
-            organization, created = await operator_services.create(
+            organization, created = await applications_services.create_by_operator(
                 ports, org_slug, quickstart.slug, quickstart.name, quickstart.service_type, client
             )
         except services.ServiceLimitExceeded:

@@ -16,7 +16,7 @@ from adapters.postgres.programs.service_accounts import OWNER_MAY_OWN
 from core.accounts.model.email_queue import NoticedSecret
 from core.kernel.roles import Capability
 from core.kernel.values import Email
-from core.maintenance.model.expiring_secrets import ExpiringSecret
+from core.maintenance.model.housekeeping import ExpiringSecret
 
 MAY_RECEIVE: Final = f"{ACCOUNT_IS_USABLE} and u.email_verified_at is not null"
 IN_ACTIVE_ORGANIZATION: Final = "join organizations o on o.id = secret.org_id and o.status = 'active'"

@@ -43,7 +43,7 @@ from adapters.postgres.authentication.signing_keys import SigningKeys
 from adapters.postgres.billing.checkouts import Checkouts, Customers
 from adapters.postgres.billing.facts import Billing
 from adapters.postgres.billing.subscriptions import Cancellations, Subscriptions
-from adapters.postgres.engine.scope import Scope
+from adapters.postgres.engine.statements import Scope
 from adapters.postgres.eventing.audit import Audit
 from adapters.postgres.eventing.deliveries import Deliveries, LogoutNotices
 from adapters.postgres.eventing.siem import Siem

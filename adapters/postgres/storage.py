@@ -9,8 +9,7 @@ import trio
 
 from adapters.postgres.engine.driver import Connection
 from adapters.postgres.engine.pool import Lease, Pool, translated
-from adapters.postgres.engine.scope import PendingSignals
-from adapters.postgres.engine.statements import Answer
+from adapters.postgres.engine.statements import Answer, PendingSignals
 from adapters.postgres.eventing import event_log
 from adapters.postgres.kernel.rate_limits import take_tokens
 from adapters.postgres.repositories import Repositories

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.accounts.model import email_queue
 from core.kernel.causes import SYSTEM
-from core.maintenance.model import expiring_secrets, housekeeping
+from core.maintenance.model import housekeeping
 from ports import Ports
 from ports.storage import Transaction
 
@@ -141,7 +141,7 @@ async def announce_expiring_secrets(ports: Ports, holder: UUID) -> dict[str, int
     """
 
     async def process(kind: email_queue.NoticedSecret, tx: Transaction, now: datetime) -> int:
-        announced = await tx.expiring_secrets.claim(kind, expiring_secrets.ANNOUNCED_DAYS, now, expiring_secrets.BATCH)
+        announced = await tx.expiring_secrets.claim(kind, housekeeping.ANNOUNCED_DAYS, now, housekeeping.EXPIRY_BATCH)
         for secret in announced:
             await tx.email_queue.add(
                 email_queue.new_email(email_queue.EmailKind.SECRET_EXPIRES, secret.recipient, now, secret=secret.to_notice())
@@ -149,4 +149,6 @@ async def announce_expiring_secrets(ports: Ports, holder: UUID) -> dict[str, int
         return len(announced)
 
     batches = {kind.value: partial(process, kind) for kind in email_queue.NoticedSecret}
-    return await process_in_batches(ports, holder, expiring_secrets.LEASE_NAME, expiring_secrets.LEASE, expiring_secrets.BATCH, batches)
+    return await process_in_batches(
+        ports, holder, housekeeping.EXPIRY_LEASE_NAME, housekeeping.EXPIRY_LEASE, housekeeping.EXPIRY_BATCH, batches
+    )

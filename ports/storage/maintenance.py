@@ -7,7 +7,7 @@ from uuid import UUID
 
 from core.accounts.model.email_queue import NoticedSecret
 from core.maintenance.model import housekeeping
-from core.maintenance.model.expiring_secrets import ExpiringSecret
+from core.maintenance.model.housekeeping import ExpiringSecret
 
 
 class Leases(Protocol):

@@ -20,7 +20,6 @@ from ports.storage.accounts.accounts import (
 )
 from ports.storage.accounts.passkeys import Passkeys, PasskeysRead
 from ports.storage.applications import authorization, users
-from ports.storage.applications.figures import FigureCounting, FiguresRead
 from ports.storage.applications.services import (
     ApiKeys,
     ApiKeysRead,
@@ -33,6 +32,7 @@ from ports.storage.applications.services import (
     Services,
     ServicesRead,
 )
+from ports.storage.applications.users import FigureCounting, FiguresRead
 from ports.storage.authentication import sign_ins
 from ports.storage.authentication.credentials import (
     Identities,
@@ -82,7 +82,6 @@ from ports.storage.federation.saml import Saml, SamlLogouts, SamlRead, SamlSignO
 from ports.storage.kernel import Rates
 from ports.storage.privacy import AccountLogsRead, PersonalDataRead, Privacy, PrivacyRead
 from ports.storage.tenancy import settings
-from ports.storage.tenancy.attributes import Attributes, AttributesRead
 from ports.storage.tenancy.groups import GroupRoles, GroupRolesRead, Groups, GroupsRead, Roles, RolesRead
 from ports.storage.tenancy.organizations import (
     Confirmations,
@@ -95,6 +94,7 @@ from ports.storage.tenancy.organizations import (
     Tiers,
     TiersRead,
 )
+from ports.storage.tenancy.settings import Attributes, AttributesRead
 from ports.storage.tenancy.sign_in_policies import SignInPolicies, SignInPoliciesRead
 
 R_co = TypeVar("R_co", covariant=True)

@@ -25,8 +25,7 @@ from core.kernel.roles import MEMBER as MEMBER_ROLE
 from core.kernel.roles import ROLES, Capability, Permission
 from core.kernel.values import digest, new_id, new_secret
 from core.maintenance import housekeeping
-from core.maintenance.model import expiring_secrets as expiring_secrets_model
-from core.maintenance.model import expiring_secrets as model_expiring_secrets
+from core.maintenance.model import housekeeping as housekeeping_model
 from core.programs.model.credentials import Credential, CredentialKind
 from core.programs.model.registration_tokens import RegistrationToken
 from core.provisioning.model.directories import ScimToken
@@ -317,9 +316,9 @@ async def test_users_who_cannot_receive_it_get_nothing_until_they_can(world: Wor
 
 
 async def test_each_announcement_is_queued_once_with_many_processes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_expiring_secrets, "BATCH", 3)
+    monkeypatch.setattr(housekeeping_model, "EXPIRY_BATCH", 3)
     # The lease ends at once, so the processes compete as often as possible.
-    monkeypatch.setattr(model_expiring_secrets, "LEASE", timedelta())
+    monkeypatch.setattr(housekeeping_model, "EXPIRY_LEASE", timedelta())
     names = Counter[tuple[str, str]]()
     for kind, recipient in RECIPIENTS.items():
         for number in range(10):
@@ -350,7 +349,7 @@ async def test_a_crash_between_mark_and_email_loses_and_repeats_nothing(world: W
     before_crash = await world.take_queued()
     assert before_crash
     assert await housekeeping.announce_expiring_secrets(world.ports, world.holder) is None  # the dead process has the lease
-    world.clock.advance(expiring_secrets_model.LEASE)
+    world.clock.advance(housekeeping_model.EXPIRY_LEASE)
     after_crash = await world.announced()
     assert after_crash
     assert before_crash + after_crash == Counter(RECIPIENTS.items())

@@ -11,8 +11,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine import records, statements
 from adapters.postgres.engine.locks import RECIPIENTS
-from adapters.postgres.engine.scope import PendingSignals
-from adapters.postgres.engine.statements import ASYNC_COMMIT
+from adapters.postgres.engine.statements import ASYNC_COMMIT, PendingSignals
 from core.accounts.model import email_queue
 from core.kernel.values import Email
 from ports import crypto

@@ -47,7 +47,7 @@ def count_traffic_sql(recorded: LiteralString, kind: LiteralString) -> LiteralSt
 
 
 class Figures(Repository):
-    """Implements `ports.storage.applications.figures.FiguresRead`."""
+    """Implements `ports.storage.applications.users.FiguresRead`."""
 
     async def by_result(self, org_id: UUID | None, period: figures.FigurePeriod) -> dict[str, list[int]]:
         return await self._by("result", "", org_id, period)
@@ -264,7 +264,7 @@ REMOVE: Final = f"""
 
 
 class FigureCounting(Repository):
-    """Implements `ports.storage.applications.figures.FigureCounting`."""
+    """Implements `ports.storage.applications.users.FigureCounting`."""
 
     async def next_hour(self, since: datetime, now: datetime) -> datetime:
         # Without sign-ins there is nothing to count, so the hours before the next sign-in are

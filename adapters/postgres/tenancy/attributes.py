@@ -45,7 +45,7 @@ def values_of_groups(org_id: LiteralString, user_id: LiteralString) -> LiteralSt
 
 
 class Attributes(statements.Repository):
-    """Implements `ports.storage.tenancy.attributes.Attributes`."""
+    """Implements `ports.storage.tenancy.settings.Attributes`."""
 
     async def list_declared(self, org_id: UUID) -> list[Attribute]:
         sql = f"select {ATTRIBUTE.columns} from organization_attributes a where a.org_id = %(org_id)s order by a.position, a.name"

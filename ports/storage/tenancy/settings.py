@@ -1,14 +1,14 @@
-"""Storage for domains, home realm discovery, branding and mail servers."""
+"""Storage for domains, home realm discovery, branding, mail servers and declared attributes."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from core.accounts.model.email_queue import TokenPurpose
 from core.kernel import values
 from core.kernel.connections import ConnectionRef
-from core.tenancy.model import domains
+from core.tenancy.model import attributes, domains
 from core.tenancy.model.settings import BrandingSettings, Design, MailServer, SmtpSettings
 
 
@@ -118,3 +118,41 @@ class Smtp(SmtpRead, Protocol):
 
     async def remove(self, org_id: UUID) -> SmtpSettings | None:
         """Remove the mail server, and return its settings, or None if there was none."""
+
+
+class AttributesRead(Protocol):
+    """Read access to attributes and their values."""
+
+    async def list_declared(self, org_id: UUID) -> Sequence[attributes.Attribute]:
+        """Return the organization's attributes, by position."""
+
+    async def of_user(self, org_id: UUID, user_id: UUID) -> attributes.AttributeValues:
+        """Return the organization's attributes, this user's values, and the values of the user's groups."""
+
+    async def of_group(self, org_id: UUID, group_id: UUID) -> attributes.AttributeValues:
+        """Return the organization's attributes, and this group's values."""
+
+    async def own(self, user_id: UUID) -> Sequence[attributes.OwnAttributes]:
+        """Return a user's values in every organization that declares attributes and has the user, by organization name.
+
+        The user is a confirmed member or an end user there.
+        """
+
+
+class Attributes(AttributesRead, Protocol):
+    """Write access to attributes and their values. Lock order: the organization before any call."""
+
+    async def put(self, attribute: attributes.Attribute) -> None:
+        """Store an attribute, or replace all but its name, its kind and its time."""
+
+    async def delete(self, org_id: UUID, name: str) -> None:
+        """Delete an attribute, and its values for all users and groups."""
+
+    async def save_values(self, org_id: UUID, user_id: UUID, values: Mapping[str, Any], now: datetime) -> bool:
+        """Replace all the user's values.
+
+        Return False, and store nothing, if the user is neither a member nor an end user, and unknown to the directory.
+        """
+
+    async def save_group_values(self, org_id: UUID, group_id: UUID, values: Mapping[str, Any], now: datetime) -> None:
+        """Replace all values for a group in the organization."""

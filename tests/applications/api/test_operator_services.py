@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.applications import operator_services
+from core.applications import services
 from core.applications.model.services import CreatedService, RedirectUriInvalid, ServiceLimitExceeded, ServiceType
-from core.applications.operator_services import NoOrganizationForService
+from core.applications.services import NoOrganizationForService
 from core.kernel.callers import OrganizationStatus
 from ports import Ports
 from tests.support.builders import add_organization, run_concurrently, run_sql
@@ -15,7 +15,7 @@ CALLBACK = "http://localhost:5000/callback"
 
 async def create(ports: Ports, org_slug: str | None = None, uri: str = CALLBACK) -> tuple[str, CreatedService]:
     settings = {"redirect_uris": (uri,)}
-    organization, created = await operator_services.create(ports, org_slug, "flask", "Flask", ServiceType.WEB, settings)
+    organization, created = await services.create_by_operator(ports, org_slug, "flask", "Flask", ServiceType.WEB, settings)
     return organization.slug, created
 
 

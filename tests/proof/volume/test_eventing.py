@@ -10,7 +10,7 @@ import pytest
 
 from adapters.postgres.engine.connecting import connect
 from adapters.postgres.engine.pool import Pool
-from adapters.postgres.engine.scope import Scope
+from adapters.postgres.engine.statements import Scope
 from adapters.postgres.eventing.audit import Audit
 from adapters.postgres.eventing.deliveries import CLAIM as CLAIM_DELIVERIES
 from adapters.postgres.eventing.deliveries import Deliveries
