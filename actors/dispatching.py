@@ -1,4 +1,7 @@
-"""The loop for actors that deliver from a queue: claim due deliveries, send them, and store the outcomes, also while the process stops."""
+"""The actors that deliver from a queue: webhook deliveries, and logout notices (OpenID Connect Back-Channel Logout 1.0).
+
+Their loop claims due deliveries, sends them, and stores the outcomes, also while the process stops.
+"""
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -12,6 +15,7 @@ import trio
 
 from actors import mailbox
 from actors.supervisor import describe_error
+from core.eventing import deliveries
 from core.eventing.model import webhooks
 from core.kernel import shares
 from core.kernel.errors import Outage
@@ -192,3 +196,74 @@ async def shutdown_grace(seconds: float) -> AsyncIterator[None]:
             nursery.start_soon(watch)
             yield
         nursery.cancel_scope.cancel()
+
+
+# Events to webhooks
+
+webhook_log = structlog.get_logger("webhook_dispatcher")
+
+WEBHOOK_SLOTS: Final = 100  # deliveries in flight
+
+
+async def webhook_dispatcher(ports: Ports, inbox: mailbox.Mailbox, *, slots: int = WEBHOOK_SLOTS) -> NoReturn:
+    """Deliver forever. A message in `inbox` says that deliveries may be due or attempts have ended."""
+    await dispatch(WEBHOOK_QUEUE, ports, inbox, slots)
+
+
+async def _finish_delivery(ports: Ports, outcome: webhooks.DeliveryOutcome[webhooks.ClaimedDelivery]) -> None:
+    """Report the outcome. Deactivate the webhook if it is gone."""
+    if outcome.delivered:
+        ports.metrics.webhook_delivered((outcome.at - outcome.delivery.created_at).total_seconds())
+        webhook_log.info("webhook_delivered", attempt=outcome.delivery.attempts + 1, status=outcome.status)
+    else:
+        log_failure(outcome)
+    if outcome.status == webhooks.GONE:
+        await _deactivate_webhook(ports, outcome.delivery)
+
+
+async def _deactivate_webhook(ports: Ports, delivery: webhooks.ClaimedDelivery) -> None:
+    try:
+        await deliveries.deactivate_webhook(ports, delivery)
+    except Outage as outage:
+        webhook_log.warning("webhook_not_turned_off", outage=describe_error(outage))  # the next attempt gets the same response
+    else:
+        webhook_log.info("webhook_turned_off")
+
+
+WEBHOOK_QUEUE: Final = DeliveryQueue(
+    job="webhook_delivery",
+    record_and_claim=deliveries.record_and_claim,
+    record_outcomes=deliveries.record_outcomes,
+    attempt=deliveries.attempt,
+    describe=lambda delivery: {"webhook": str(delivery.webhook_id)},
+    finish=_finish_delivery,
+)
+
+# Notices about ended sessions, to applications
+
+notice_log = structlog.get_logger("logout_notifier")
+
+NOTICE_SLOTS: Final = 50  # notices in flight
+
+
+async def logout_notifier(ports: Ports, inbox: mailbox.Mailbox, *, slots: int = NOTICE_SLOTS) -> NoReturn:
+    """Send notices forever. A message in `inbox` says that notices may be due or attempts have ended."""
+    await dispatch(NOTICE_QUEUE, ports, inbox, slots)
+
+
+async def _finish_notice(ports: Ports, outcome: webhooks.DeliveryOutcome[webhooks.ClaimedLogoutNotice]) -> None:
+    if outcome.delivered:
+        ports.metrics.logout_notified((outcome.at - outcome.delivery.created_at).total_seconds())
+        notice_log.info("logout_notice_delivered", attempt=outcome.delivery.attempts + 1, status=outcome.status)
+    else:
+        log_failure(outcome)
+
+
+NOTICE_QUEUE: Final = DeliveryQueue(
+    job="logout_notice",
+    record_and_claim=deliveries.record_and_claim_notices,
+    record_outcomes=deliveries.record_notice_outcomes,
+    attempt=deliveries.attempt_notice,
+    describe=lambda notice: {"service": str(notice.service_id)},
+    finish=_finish_notice,
+)

@@ -12,15 +12,14 @@ import structlog
 import trio
 
 from actors import mailbox, supervisor, sweep_jobs
+from actors.dispatching import logout_notifier, webhook_dispatcher
 from actors.key_reader import key_reader
 from actors.listener import listener
-from actors.logout_notifier import logout_notifier
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
 from actors.siem_forwarder import siem_forwarder
 from actors.sweep_jobs import sweeper
 from actors.turns import Turns, record_progress
-from actors.webhook_dispatcher import webhook_dispatcher
 from adapters import crypto, prometheus
 from adapters.anonymizers import AnonymizerFile
 from adapters.clock import SystemClock

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from actors.webhook_dispatcher import SLOTS
+from actors.dispatching import WEBHOOK_SLOTS
 from ops.bench import passkeys, service
 from ops.bench.people import access_tokens, add_accounts, add_sessions, email_of
 from ops.bench.processes import MeasurementFailed, RequirementMissing, resident_mb
@@ -48,7 +48,7 @@ def signature_pairs(bench: Bench, seconds: int) -> Sample:
 
 
 def posts(bench: Bench, seconds: int) -> Sample:
-    return Sample(bench.run_raw(seconds, "httpx", bench.raw_server("receiver"), SLOTS, seconds)["per_second"])
+    return Sample(bench.run_raw(seconds, "httpx", bench.raw_server("receiver"), WEBHOOK_SLOTS, seconds)["per_second"])
 
 
 def verifications(bench: Bench, seconds: int) -> Sample:

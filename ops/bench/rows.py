@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from hashlib import md5
 from typing import Final
 
-from actors.webhook_dispatcher import SLOTS
+from actors.dispatching import WEBHOOK_SLOTS
 from core.authentication.model.sign_in_log import MAX_LISTED
 from core.kernel.page_paths import SIGN_IN_PATH
 from ops.bench import billing, connections, end_users, external_clients, loads, pages, passkeys, people, requests, webhooks
@@ -118,7 +118,7 @@ ROWS: Final[Sequence[Row]] = (
           f"each event is new and changes one of {ACCOUNTS} subscriptions in {billing.ORGANIZATIONS} organizations"),
     Row("deliveries", "deliveries per second with 1 worker / bare httpx posts per second on Trio, with equal concurrency and receiver",
         loads.deliveries, posts, Goal(0.40, 0.60),
-        f"1 worker, {SLOTS} at once, {webhooks.ORGANIZATIONS} organizations with {webhooks.WEBHOOKS_OF_EACH} webhooks each"),
+        f"1 worker, {WEBHOOK_SLOTS} at once, {webhooks.ORGANIZATIONS} organizations with {webhooks.WEBHOOKS_OF_EACH} webhooks each"),
     Row("delivery-delay", "p50 from the commit of an event to its arrival at the receiver of a webhook",
         loads.delivery_delay, None, Goal(50, unit="ms"), "1 worker, 20 events per second", "ms"),
     Row("reads-during-logins", "p99 of GET /api/user while logins saturate the hashing queue / p99 without logins",

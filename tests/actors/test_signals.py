@@ -20,12 +20,12 @@ import actors.mailer
 import actors.metrics_refresher
 import actors.siem_forwarder
 from actors import sweep_jobs
+from actors.dispatching import webhook_dispatcher
 from actors.key_reader import key_reader
 from actors.mailbox import Mailboxes
 from actors.mailer import mailer
 from actors.metrics_refresher import metrics_refresher
 from actors.sweep_jobs import sweeper
-from actors.webhook_dispatcher import webhook_dispatcher
 from adapters import prometheus
 from adapters.clock import SystemClock
 from adapters.postgres.engine.pool import Pool

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from actors.dispatching import webhook_dispatcher
 from actors.mailbox import Mailbox
-from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.postgres.engine.pool import Pool
 from tests.actors.helpers import run_actors, wait_until_idle
 from tests.support.waiting import eventually

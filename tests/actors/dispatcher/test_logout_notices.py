@@ -14,8 +14,8 @@ import jwt
 import pytest
 import trio
 
+from actors.dispatching import logout_notifier
 from actors.listener import listener
-from actors.logout_notifier import logout_notifier
 from actors.mailbox import Mailboxes
 from adapters.postgres.engine.listen import listen
 from adapters.postgres.engine.pool import Pool

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 import actors.dispatching
+from actors.dispatching import webhook_dispatcher
 from actors.mailbox import Mailbox
-from actors.webhook_dispatcher import webhook_dispatcher
 from adapters.postgres.engine.pool import Pool
 from core.eventing import deliveries
 from core.eventing.model import webhooks as deliveries_model

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 import jwt
 import pytest
 
-from actors.logout_notifier import logout_notifier
+from actors.dispatching import logout_notifier
 from core.federation.oauth.model.authorization import ResponseMode
 from ports import Ports
 from tests.actors.helpers import run_actors
