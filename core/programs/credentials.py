@@ -14,21 +14,8 @@ from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.kernel.outbound import KeyPortNotAllowed
 from core.programs import api_resources, events
+from core.programs.model import credentials as credentials_model
 from core.programs.model.api_resources import ApiResourceNotFound
-from core.programs.model.credentials import (
-    MAX_FEDERATED,
-    MAX_STORED,
-    Credential,
-    CredentialExpiryInvalid,
-    CredentialFieldsInvalid,
-    CredentialKeyInvalid,
-    CredentialKind,
-    CredentialNotFound,
-    NewCredential,
-    NotForApiResources,
-    TooManyCredentials,
-    TooManyTrusts,
-)
 from ports import Ports
 from ports.storage import Transaction
 
@@ -36,8 +23,8 @@ MAX_LIFETIME: Final = timedelta(days=3650)
 
 
 async def add(
-    ports: Ports, tx: Transaction, org_id: UUID | None, client_id: UUID, request: NewCredential, created_by: UUID
-) -> tuple[Credential, str | None]:
+    ports: Ports, tx: Transaction, org_id: UUID | None, client_id: UUID, request: credentials_model.NewCredential, created_by: UUID
+) -> tuple[credentials_model.Credential, str | None]:
     """Add a credential to a locked program. Return it, with the secret if it is a secret.
 
     Raises: CredentialFieldsInvalid, CredentialExpiryInvalid, CredentialKeyInvalid, KeyPortNotAllowed, PrivateKeySent,
@@ -45,23 +32,23 @@ async def add(
     """
     now, kind = ports.clock.now(), request.kind
     has_key, has_trust = request.public_key is not None, request.trust is not None
-    if (has_key, has_trust) != (kind is CredentialKind.KEY, kind is CredentialKind.FEDERATED):
-        raise CredentialFieldsInvalid
+    if (has_key, has_trust) != (kind is credentials_model.CredentialKind.KEY, kind is credentials_model.CredentialKind.FEDERATED):
+        raise credentials_model.CredentialFieldsInvalid
     if request.expires_at is not None and not now < request.expires_at <= now + MAX_LIFETIME:
-        raise CredentialExpiryInvalid
+        raise credentials_model.CredentialExpiryInvalid
     if request.trust is not None and not uris.has_port_of(request.trust.issuer, ports.policy.key_ports):
         raise KeyPortNotAllowed
     key = None if request.public_key is None else _parse_key(ports, request.public_key)
     credentials = await tx.credentials.of_client(org_id, client_id)
     live_kinds = [credential.kind for credential in credentials if credential.expires_at is None or credential.expires_at > now]
-    trust_count = live_kinds.count(CredentialKind.FEDERATED)
-    if kind is CredentialKind.FEDERATED and trust_count >= MAX_FEDERATED:
-        raise TooManyTrusts
-    if kind is not CredentialKind.FEDERATED and len(live_kinds) - trust_count >= MAX_STORED:
-        raise TooManyCredentials
-    secret = scannable_secrets.generate(scannable_secrets.CREDENTIAL_PREFIX) if kind is CredentialKind.SECRET else None
+    trust_count = live_kinds.count(credentials_model.CredentialKind.FEDERATED)
+    if kind is credentials_model.CredentialKind.FEDERATED and trust_count >= credentials_model.MAX_FEDERATED:
+        raise credentials_model.TooManyTrusts
+    if kind is not credentials_model.CredentialKind.FEDERATED and len(live_kinds) - trust_count >= credentials_model.MAX_STORED:
+        raise credentials_model.TooManyCredentials
+    secret = scannable_secrets.generate(scannable_secrets.CREDENTIAL_PREFIX) if kind is credentials_model.CredentialKind.SECRET else None
     hint = None if key is None else client_settings.thumbprint(key)
-    credential = Credential(
+    credential = credentials_model.Credential(
         id=values.new_id(),
         client_id=client_id,
         org_id=org_id,
@@ -83,23 +70,23 @@ def _parse_key(ports: Ports, key: Mapping[str, object]) -> Mapping[str, str]:
         [parsed] = client_settings.parse_keys([key])
         ports.client_assertions.check_keys([parsed])
     except client_settings.ClientKeysInvalid:
-        raise CredentialKeyInvalid from None
+        raise credentials_model.CredentialKeyInvalid from None
     return parsed
 
 
-async def remove(tx: Transaction, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential:
+async def remove(tx: Transaction, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> credentials_model.Credential:
     """Remove a locked program's credential, and return it."""
-    credential = await tx.credentials.by_id(org_id, client_id, credential_id) or refuse(CredentialNotFound)
+    credential = await tx.credentials.by_id(org_id, client_id, credential_id) or refuse(credentials_model.CredentialNotFound)
     await tx.credentials.remove(org_id, client_id, credential_id)
     return credential
 
 
 async def create_for_resource(
-    ports: Ports, caller: OrganizationCaller, resource_id: UUID, request: NewCredential
-) -> tuple[Credential, str | None]:
+    ports: Ports, caller: OrganizationCaller, resource_id: UUID, request: credentials_model.NewCredential
+) -> tuple[credentials_model.Credential, str | None]:
     """Create a credential for an API resource. Return it, with its text if it is a secret, which cannot be read again."""
-    if request.kind is CredentialKind.FEDERATED:
-        raise NotForApiResources
+    if request.kind is credentials_model.CredentialKind.FEDERATED:
+        raise credentials_model.NotForApiResources
     async with ports.storage.transaction(by=caller) as tx:
         resource = await api_resources.lock_organization_for(tx, caller, resource_id)
         credential, secret = await add(ports, tx, resource.org_id, resource.id, request, caller.actor_id)
@@ -107,7 +94,7 @@ async def create_for_resource(
     return credential, secret
 
 
-async def list_of_resource(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> list[Credential]:
+async def list_of_resource(ports: Ports, caller: OrganizationCaller, resource_id: UUID) -> list[credentials_model.Credential]:
     """Return an API resource's credentials, newest first."""
     async with ports.storage.reading() as read:
         resource = await read.api_resources.by_id(caller.acts_in.id, resource_id) or refuse(ApiResourceNotFound)

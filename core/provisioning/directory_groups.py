@@ -10,44 +10,34 @@ from uuid import UUID
 from core.kernel import values
 from core.kernel.callers import ScimClient
 from core.provisioning import tokens as scim_tokens
+from core.provisioning.model import groups as groups_model
 from core.provisioning.model.filters import ScimFilter
-from core.provisioning.model.groups import (
-    BATCH_SIZE,
-    AssigneeUnknown,
-    GroupChanges,
-    GroupKind,
-    GroupNameMissing,
-    GroupNotFound,
-    ScimGroup,
-    matches_group,
-    named_member_ids,
-)
 from core.tenancy import groups
 from core.tenancy.model.groups import Group
 from ports import Ports
 from ports.storage import Transaction
 
 
-def to_scim_group(group: Group) -> ScimGroup:
+def to_scim_group(group: Group) -> groups_model.ScimGroup:
     """Return the group as a directory sees it."""
-    return ScimGroup(
+    return groups_model.ScimGroup(
         id=group.id,
         name=group.name,
         external_id=group.external_id,
         created_at=group.created_at,
         updated_at=max(group.updated_at, group.members_changed_at),
-        kind=GroupKind.DIRECTORY,
+        kind=groups_model.GroupKind.DIRECTORY,
     )
 
 
 def _of_directory(group: Group | None) -> Group:
     """Return the group. Raises: GroupNotFound if there is none, or an admin created it."""
     if group is None or group.scim_token_id is None:
-        raise GroupNotFound
+        raise groups_model.GroupNotFound
     return group
 
 
-async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> list[ScimGroup]:
+async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | None) -> list[groups_model.ScimGroup]:
     """Return the groups that match the filter, by name. Without the switch there are no groups."""
     if not caller.directory_groups:
         return []
@@ -55,16 +45,18 @@ async def list_matching(ports: Ports, caller: ScimClient, filter_: ScimFilter | 
         found = [group for group in await read.groups.of_org(caller.org_id) if group.scim_token_id is not None]
         if filter_ is None:
             return [to_scim_group(group) for group in found]
-        ids = named_member_ids(filter_)
+        ids = groups_model.named_member_ids(filter_)
         members = await read.groups.with_members(caller.org_id, ids) if ids else {}
     return [
         scim_group
         for group in found
-        if matches_group(filter_, scim_group := to_scim_group(group), members.get(group.id, ()), has_members=group.member_count > 0)
+        if groups_model.matches_group(
+            filter_, scim_group := to_scim_group(group), members.get(group.id, ()), has_members=group.member_count > 0
+        )
     ]
 
 
-async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup | None:
+async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> groups_model.ScimGroup | None:
     """Return the group, or None if there is none that the directory may see."""
     if not caller.directory_groups:
         return None
@@ -80,13 +72,13 @@ def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> values.
         async with ports.storage.reading() as read:
             return await read.groups.member_ids(caller.org_id, group_id, last, count)
 
-    return values.Batches(read_batch, size=BATCH_SIZE)
+    return values.Batches(read_batch, size=groups_model.BATCH_SIZE)
 
 
-async def create(ports: Ports, caller: ScimClient, changes: GroupChanges) -> ScimGroup:
+async def create(ports: Ports, caller: ScimClient, changes: groups_model.GroupChanges) -> groups_model.ScimGroup:
     """Create a group with its members."""
     if changes.name is values.KEEP:
-        raise GroupNameMissing
+        raise groups_model.GroupNameMissing
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         locked_organization = scim_tokens.lock_organization(tx, caller, now, creates_groups=True)
@@ -98,7 +90,7 @@ async def create(ports: Ports, caller: ScimClient, changes: GroupChanges) -> Sci
         return to_scim_group(await groups.change_members(tx, group, joining, (), now))
 
 
-async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: GroupChanges) -> ScimGroup:
+async def change(ports: Ports, caller: ScimClient, group_id: UUID, changes: groups_model.GroupChanges) -> groups_model.ScimGroup:
     """Change a group's name and external id, and add and remove members: everything or nothing.
 
     Unless all members are replaced, the cost does not grow with the group. A user that the directory deactivated stays
@@ -139,7 +131,7 @@ async def delete(ports: Ports, caller: ScimClient, group_id: UUID) -> None:
         await groups.remove(tx, _of_directory(found), now)
 
 
-async def _known_users(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], changes: GroupChanges) -> set[UUID]:
+async def _known_users(tx: Transaction, org_id: UUID, user_ids: Collection[UUID], changes: groups_model.GroupChanges) -> set[UUID]:
     """Return which of these ids belong to the organization's users, or to users that its directory knows.
 
     Group ids are noted as ids that the changes ignore.
@@ -153,6 +145,6 @@ async def _known_users(tx: Transaction, org_id: UUID, user_ids: Collection[UUID]
         users |= {member.user_id for member in await tx.scim_users.group_members(org_id, others)}
     if others := set(user_ids) - users:
         if others - await tx.groups.ids(org_id, others):
-            raise AssigneeUnknown
+            raise groups_model.AssigneeUnknown
         changes.nested.extend(map(str, others))
     return users

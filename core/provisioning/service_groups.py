@@ -15,35 +15,26 @@ from core.kernel import values
 from core.kernel.callers import ScimClient
 from core.provisioning import tokens as scim_tokens
 from core.provisioning.model import filters
-from core.provisioning.model.groups import (
-    BATCH_SIZE,
-    AssigneeUnknown,
-    GroupChanges,
-    GroupKind,
-    GroupNotFound,
-    ScimGroup,
-    matches_group,
-    named_member_ids,
-)
+from core.provisioning.model import groups as groups_model
 from ports import Ports
 
 
-def to_service_group(service: Service | None, external_ids: Mapping[UUID, str]) -> ScimGroup:
+def to_service_group(service: Service | None, external_ids: Mapping[UUID, str]) -> groups_model.ScimGroup:
     """Return the service as a group. Raises: GroupNotFound if there is no such service, or it has another policy."""
     if service is None or service.access.policy is not users.AccessPolicy.ASSIGNED:
-        raise GroupNotFound
+        raise groups_model.GroupNotFound
     external_id = external_ids.get(service.id)
-    return ScimGroup(
+    return groups_model.ScimGroup(
         id=service.id,
         name=service.name,
         external_id=external_id,
         created_at=service.created_at,
         updated_at=service.updated_at,
-        kind=GroupKind.SERVICE,
+        kind=groups_model.GroupKind.SERVICE,
     )
 
 
-async def list_matching(ports: Ports, caller: ScimClient, filter_: filters.ScimFilter | None) -> list[ScimGroup]:
+async def list_matching(ports: Ports, caller: ScimClient, filter_: filters.ScimFilter | None) -> list[groups_model.ScimGroup]:
     """Return the service groups that match the filter, oldest first."""
     async with ports.storage.reading() as read:
         external_ids = await read.scim_users.group_external_ids(caller.org_id)
@@ -51,14 +42,18 @@ async def list_matching(ports: Ports, caller: ScimClient, filter_: filters.ScimF
         groups = [to_service_group(service, external_ids) for service in services]
         if filter_ is None:
             return groups
-        ids = named_member_ids(filter_)
+        ids = groups_model.named_member_ids(filter_)
         members = await read.assignments.all_by_directory(caller.org_id, ids) if ids else {}
         asks_for_empty = filters.tests_presence(filter_, filters.ScimField.MEMBER)
         empty = await read.assignments.without_directory(caller.org_id, [group.id for group in groups]) if asks_for_empty else set[UUID]()
-    return [group for group in groups if matches_group(filter_, group, members.get(group.id, ()), has_members=group.id not in empty)]
+    return [
+        group
+        for group in groups
+        if groups_model.matches_group(filter_, group, members.get(group.id, ()), has_members=group.id not in empty)
+    ]
 
 
-async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> ScimGroup:
+async def find(ports: Ports, caller: ScimClient, group_id: UUID) -> groups_model.ScimGroup:
     """Return a service's group."""
     async with ports.storage.reading() as read:
         service = await read.services.by_id(caller.org_id, group_id)
@@ -72,10 +67,10 @@ def list_member_ids(ports: Ports, caller: ScimClient, group_id: UUID) -> values.
         async with ports.storage.reading() as read:
             return await read.assignments.page_by_directory(caller.org_id, group_id, last, count)
 
-    return values.Batches(read_batch, size=BATCH_SIZE)
+    return values.Batches(read_batch, size=groups_model.BATCH_SIZE)
 
 
-async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes: GroupChanges) -> ScimGroup:
+async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes: groups_model.GroupChanges) -> groups_model.ScimGroup:
     """Assign users to the service, end directory assignments, and set the external id: everything or nothing.
 
     A user that an admin or an API key assigned stays assigned, and is not in the group. Adding a user that the
@@ -94,7 +89,7 @@ async def change(ports: Ports, caller: ScimClient, group_id: UUID, group_changes
         if others := changes.added - assignable:
             known = await tx.scim_users.group_members(organization.id, others)
             if others != {member.user_id for member in known if member.is_blocked or member.is_anonymized}:
-                raise AssigneeUnknown
+                raise groups_model.AssigneeUnknown
         named = None if changes.replace_all else changes.added | changes.removed
         present = await tx.assignments.by_directory(organization.id, service.id, named)
         leaving = present - changes.added if changes.replace_all else present & changes.removed

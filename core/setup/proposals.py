@@ -12,31 +12,16 @@ from core.kernel import callers, errors, values
 from core.kernel.causes import Caller
 from core.provisioning.model import directories
 from core.setup import events, links
-from core.setup.model.links import (
-    MAX_PROPOSED_DOMAINS,
-    ProposedDomain,
-    ScimTokenNotApplied,
-    SetupDocument,
-    SetupDomainMissing,
-    SetupLink,
-    SetupLinkDetails,
-    SetupLinkEnd,
-    SetupPartFixed,
-    SetupProposal,
-    SetupProposalReplaced,
-    SetupReceiverNotEncrypted,
-    SetupSessionMissing,
-    TooManyProposedDomains,
-)
+from core.setup.model import links as links_model
 from core.tenancy.domains import require_record
 from core.tenancy.model.domains import MAX_RECORD_NAME, DomainClaim, DomainTooLong
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def load(ports: Ports, caller: callers.SetupLinkCaller) -> SetupLinkDetails:
+async def load(ports: Ports, caller: callers.SetupLinkCaller) -> links_model.SetupLinkDetails:
     """Return the caller's link with its own proposals. Raises: SetupSessionMissing."""
-    return await links.load(ports, caller.org_id, caller.link_id) or errors.refuse(SetupSessionMissing)
+    return await links.load(ports, caller.org_id, caller.link_id) or errors.refuse(links_model.SetupSessionMissing)
 
 
 async def propose_domain(ports: Ports, caller: callers.SetupLinkCaller, domain: values.Domain) -> None:
@@ -45,9 +30,9 @@ async def propose_domain(ports: Ports, caller: callers.SetupLinkCaller, domain: 
     present = () if former is None else former.document.domains
     if any(each.domain == domain for each in present):
         return
-    if len(present) >= MAX_PROPOSED_DOMAINS:
-        raise TooManyProposedDomains
-    new = ProposedDomain(domain=domain, challenge=values.new_secret())
+    if len(present) >= links_model.MAX_PROPOSED_DOMAINS:
+        raise links_model.TooManyProposedDomains
+    new = links_model.ProposedDomain(domain=domain, challenge=values.new_secret())
     if len(_to_claim(caller.org_id, new, ports.clock.now()).record_name) > MAX_RECORD_NAME:
         raise DomainTooLong
     await _propose_domains(ports, caller, (*present, new), former)
@@ -70,32 +55,38 @@ async def remove_domain(ports: Ports, caller: callers.SetupLinkCaller, domain: s
     await _propose_domains(ports, caller, [each for each in proposal.document.domains if each is not named], proposal)
 
 
-async def _find_domain(ports: Ports, caller: callers.SetupLinkCaller, domain: str) -> tuple[SetupProposal, ProposedDomain]:
-    proposal = (await load(ports, caller)).proposals.get(callers.SetupPart.DOMAIN) or errors.refuse(SetupDomainMissing)
-    return proposal, next((each for each in proposal.document.domains if each.domain == domain), None) or errors.refuse(SetupDomainMissing)
+async def _find_domain(
+    ports: Ports, caller: callers.SetupLinkCaller, domain: str
+) -> tuple[links_model.SetupProposal, links_model.ProposedDomain]:
+    proposal = (await load(ports, caller)).proposals.get(callers.SetupPart.DOMAIN) or errors.refuse(links_model.SetupDomainMissing)
+    return proposal, next((each for each in proposal.document.domains if each.domain == domain), None) or errors.refuse(
+        links_model.SetupDomainMissing
+    )
 
 
 async def _propose_domains(
-    ports: Ports, caller: callers.SetupLinkCaller, domains: Sequence[ProposedDomain], former: SetupProposal | None
+    ports: Ports, caller: callers.SetupLinkCaller, domains: Sequence[links_model.ProposedDomain], former: links_model.SetupProposal | None
 ) -> None:
     """Propose these domains. The domains are ready when every record is there."""
     is_ready = bool(domains) and all(each.is_found for each in domains)
-    await propose(ports, caller, callers.SetupPart.DOMAIN, SetupDocument(domains=tuple(domains)), is_ready=is_ready, replaces=former)
+    await propose(
+        ports, caller, callers.SetupPart.DOMAIN, links_model.SetupDocument(domains=tuple(domains)), is_ready=is_ready, replaces=former
+    )
 
 
-def claims_of(proposal: SetupProposal) -> list[DomainClaim]:
+def claims_of(proposal: links_model.SetupProposal) -> list[DomainClaim]:
     """Return the claims that a domain proposal stands for."""
     return [_to_claim(proposal.org_id, each, proposal.changed_at) for each in proposal.document.domains]
 
 
-def _to_claim(org_id: UUID, proposed: ProposedDomain, now: datetime) -> DomainClaim:
+def _to_claim(org_id: UUID, proposed: links_model.ProposedDomain, now: datetime) -> DomainClaim:
     return DomainClaim(org_id=org_id, domain=values.Domain(proposed.domain), challenge=proposed.challenge, verified_at=None, created_at=now)
 
 
 async def propose_directory(ports: Ports, caller: callers.SetupLinkCaller) -> str:
     """Propose a SCIM token, in place of the earlier token, and return its secret, which is never returned again."""
     secret, prefix = directories.new_token()
-    await propose(ports, caller, callers.SetupPart.DIRECTORY, SetupDocument(prefix=prefix), is_ready=True, token=secret)
+    await propose(ports, caller, callers.SetupPart.DIRECTORY, links_model.SetupDocument(prefix=prefix), is_ready=True, token=secret)
     return secret
 
 
@@ -104,7 +95,9 @@ async def finish(ports: Ports, caller: callers.SetupLinkCaller) -> None:
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         await _lock(tx, caller, now)
-        ended = await tx.setup_links.end(caller.org_id, caller.link_id, SetupLinkEnd.FINISHED, now) or errors.refuse(SetupSessionMissing)
+        ended = await tx.setup_links.end(caller.org_id, caller.link_id, links_model.SetupLinkEnd.FINISHED, now) or errors.refuse(
+            links_model.SetupSessionMissing
+        )
         tx.record(events.ended(ended))
 
 
@@ -112,24 +105,24 @@ async def propose(
     ports: Ports,
     caller: callers.SetupLinkCaller,
     part: callers.SetupPart,
-    document: SetupDocument,
+    document: links_model.SetupDocument,
     *,
     is_ready: bool,
     token: str | None = None,
-    replaces: SetupProposal | None = None,
+    replaces: links_model.SetupProposal | None = None,
 ) -> None:
     """Store the proposal for a part. With `replaces`, it changes this proposal, unless another proposal replaced it before."""
     now = ports.clock.now()
     if part not in caller.parts:
-        raise SetupPartFixed
+        raise links_model.SetupPartFixed
     async with ports.storage.transaction(by=caller) as tx:
         link = await _lock(tx, caller, now)
         former = (await tx.setup_links.proposals(link.org_id, link.id)).get(part)
         if former is not None and former.applied_at is not None:
-            raise SetupPartFixed
+            raise links_model.SetupPartFixed
         if replaces is not None and (former is None or (former.id, former.changed_at) != (replaces.id, replaces.changed_at)):
-            raise SetupProposalReplaced
-        proposal = SetupProposal(
+            raise links_model.SetupProposalReplaced
+        proposal = links_model.SetupProposal(
             id=values.new_id() if replaces is None else replaces.id,
             org_id=link.org_id,
             link_id=link.id,
@@ -144,7 +137,7 @@ async def propose(
 
 
 async def note_problems(
-    ports: Ports, caller: callers.SetupLinkCaller, proposal: SetupProposal, problems: Sequence[ConnectionProblem]
+    ports: Ports, caller: callers.SetupLinkCaller, proposal: links_model.SetupProposal, problems: Sequence[ConnectionProblem]
 ) -> None:
     """Store the problems that a check on the proposal found, in place of the earlier problems.
 
@@ -158,13 +151,13 @@ async def note_problems(
             await tx.setup_links.put_proposal(replace(present, document=replace(present.document, problems=tuple(problems))))
 
 
-async def _lock(tx: Transaction, caller: callers.SetupLinkCaller, now: datetime) -> SetupLink:
+async def _lock(tx: Transaction, caller: callers.SetupLinkCaller, now: datetime) -> links_model.SetupLink:
     """Lock the organization, as every link change does, and check the link again."""
-    organization = await tx.organizations.lock(caller.org_id) or errors.refuse(SetupSessionMissing)
+    organization = await tx.organizations.lock(caller.org_id) or errors.refuse(links_model.SetupSessionMissing)
     if organization.status is not callers.OrganizationStatus.ACTIVE:
         raise errors.OrganizationNotActive
     link = await tx.setup_links.by_id(organization.id, caller.link_id)
-    return link if link is not None and link.is_live(now) else errors.refuse(SetupSessionMissing)
+    return link if link is not None and link.is_live(now) else errors.refuse(links_model.SetupSessionMissing)
 
 
 async def answer_directory(ports: Ports, caller: Caller, secret: str, request: str, *, asks_for_config: bool) -> callers.ScimClient:
@@ -181,7 +174,7 @@ async def answer_directory(ports: Ports, caller: Caller, secret: str, request: s
             directories.ScimTokenInvalid
         )
     if not asks_for_config:
-        raise ScimTokenNotApplied
+        raise links_model.ScimTokenNotApplied
     return callers.ScimClient(
         token_id=proposed.proposal_id, org_id=proposed.org_id, org_slug=proposed.org_slug, address=caller.address, agent=caller.agent
     )
@@ -191,12 +184,12 @@ async def propose_forwarding(ports: Ports, caller: callers.SetupLinkCaller, prov
     """Propose a SIEM, in place of the earlier proposal. Nothing is sent to the SIEM."""
     sink = new_sink(caller.org_id, provider=provider, endpoint_url=endpoint_url, token=token, enabled=True)
     if not sink.endpoint_url.startswith("https:"):
-        raise SetupReceiverNotEncrypted
-    document = SetupDocument(siem_provider=provider.value, endpoint_url=sink.endpoint_url, siem_token=token)
+        raise links_model.SetupReceiverNotEncrypted
+    document = links_model.SetupDocument(siem_provider=provider.value, endpoint_url=sink.endpoint_url, siem_token=token)
     await propose(ports, caller, callers.SetupPart.SIEM, document, is_ready=True)
 
 
-async def store_forwarding(tx: Transaction, caller: callers.OrganizationCaller, proposal: SetupProposal, now: datetime) -> None:
+async def store_forwarding(tx: Transaction, caller: callers.OrganizationCaller, proposal: links_model.SetupProposal, now: datetime) -> None:
     """Forward the audit log to the proposed SIEM, in place of the present SIEM."""
     document = proposal.document
     provider, endpoint_url = SiemProvider(document.siem_provider or ""), document.endpoint_url or ""

@@ -11,15 +11,7 @@ from datetime import datetime
 from core.federation.connections import connections
 from core.federation.connections.access import load_details
 from core.federation.connections.metadata import MetadataOfAnother
-from core.federation.connections.model.connections import (
-    CertificateFacts,
-    ConnectionProblem,
-    OrganizationConnection,
-    OrganizationConnectionNotFound,
-    ProviderCertificate,
-    ProviderCertificateExists,
-    ProviderCertificateInvalid,
-)
+from core.federation.connections.model import connections as connections_model
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.settings import SamlSettings
 from core.federation.connections.provider_requests import RequestedConnection
@@ -56,7 +48,7 @@ async def load(ports: Ports, link: links.SetupLink) -> RenewedConnection | None:
 async def propose(ports: Ports, caller: callers.SetupLinkCaller, pem: str) -> None:
     """Propose certificates, in place of the earlier proposal. No user signs in with them before an admin applies them."""
     details = await _load_details(ports, await proposals.load(ports, caller))
-    certificates = await read_certificates(ports, pem) or refuse(ProviderCertificateInvalid)
+    certificates = await read_certificates(ports, pem) or refuse(connections_model.ProviderCertificateInvalid)
     await _propose(ports, caller, details, certificates, are_of_metadata=False)
 
 
@@ -78,13 +70,13 @@ async def _propose(
     ports: Ports,
     caller: callers.SetupLinkCaller,
     details: ConnectionDetails,
-    certificates: Sequence[CertificateFacts | ProviderCertificate],
+    certificates: Sequence[connections_model.CertificateFacts | connections_model.ProviderCertificate],
     *,
     are_of_metadata: bool,
-    problems: tuple[ConnectionProblem, ...] | None = None,
+    problems: tuple[connections_model.ConnectionProblem, ...] | None = None,
 ) -> None:
     present = {each.fingerprint for each in details.certificates}
-    new = [each for each in certificates if each.fingerprint not in present] or refuse(ProviderCertificateExists)
+    new = [each for each in certificates if each.fingerprint not in present] or refuse(connections_model.ProviderCertificateExists)
     fingerprints = tuple(each.fingerprint for each in new)
     document = links.SetupDocument(
         certificate=join_certificates(new),
@@ -115,16 +107,19 @@ async def _load_details(ports: Ports, link: links.SetupLinkDetails) -> Connectio
 
 
 async def store(
-    tx: storage.Transaction, caller: callers.OrganizationCaller, link: links.SetupLink, certificates: Sequence[ProviderCertificate]
+    tx: storage.Transaction,
+    caller: callers.OrganizationCaller,
+    link: links.SetupLink,
+    certificates: Sequence[connections_model.ProviderCertificate],
 ) -> None:
     """Let the connection trust the certificates, beside the present certificates.
 
     Raises: OrganizationConnectionNotFound; the errors of `connections.trust`.
     """
-    connection = await _find(tx, link) or refuse(OrganizationConnectionNotFound)
+    connection = await _find(tx, link) or refuse(connections_model.OrganizationConnectionNotFound)
     for certificate in certificates:
         await connections.trust(tx, caller, connection.slug, certificate)
 
 
-async def _find(read: storage.Reading | storage.Transaction, link: links.SetupLink) -> OrganizationConnection | None:
+async def _find(read: storage.Reading | storage.Transaction, link: links.SetupLink) -> connections_model.OrganizationConnection | None:
     return next((each for each in await read.connections.of_org(link.org_id) if each.id == link.connection_id), None)

@@ -19,26 +19,17 @@ from core.kernel.sign_in_policy.rules import Rule
 from core.tenancy import events, organizations
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model import sign_in_policies
-from core.tenancy.model.organizations import (
-    ListedOrganization,
-    Organization,
-    OrganizationDetails,
-    SlugTaken,
-    Tier,
-    TierNotFound,
-    WrongOrganizationStatus,
-)
 from ports import Ports
 from ports.storage import Transaction
 
 
-async def list_tiers(ports: Ports) -> list[Tier]:
+async def list_tiers(ports: Ports) -> list[organizations_model.Tier]:
     """Return all tiers, the smallest first."""
     async with ports.storage.reading() as read:
         return await read.tiers.all()
 
 
-async def save_tiers(ports: Ports, tiers: Collection[Tier]) -> None:
+async def save_tiers(ports: Ports, tiers: Collection[organizations_model.Tier]) -> None:
     """Add or update these tiers by name. Other tiers stay as they are."""
     if not tiers:
         return
@@ -50,7 +41,7 @@ async def save_tiers(ports: Ports, tiers: Collection[Tier]) -> None:
 
 async def list_organizations(
     ports: Ports, status: callers.OrganizationStatus | None, tier_id: UUID | None, *, limit: int, offset: int, search: str | None = None
-) -> values.PageResult[ListedOrganization]:
+) -> values.PageResult[organizations_model.ListedOrganization]:
     """Return a part of the organizations with this status and tier, newest first, and the total number.
 
     None means any status or any tier. `search` is a part of the slug or the name, in any case.
@@ -68,19 +59,19 @@ async def count_organizations(ports: Ports) -> Mapping[callers.OrganizationStatu
         return await read.organizations.counts()
 
 
-async def get(ports: Ports, org_id: UUID) -> Organization:
+async def get(ports: Ports, org_id: UUID) -> organizations_model.Organization:
     """Return the organization with this id."""
     async with ports.storage.reading() as read:
         return await read.organizations.by_id(org_id) or refuse(OrganizationNotFound)
 
 
-async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
+async def describe(ports: Ports, org_id: UUID) -> organizations_model.OrganizationDetails:
     """Return an organization in any status, with facts that platform owners need."""
     async with ports.storage.reading() as read:
         listed = await read.organizations.with_owner(org_id) or refuse(OrganizationNotFound)
         resembled = await read.organizations.resembled([org_id])
         policy = await read.sign_in_policies.find(org_id)
-        return OrganizationDetails(
+        return organizations_model.OrganizationDetails(
             organization=listed.organization,
             owner=listed.owner,
             resembles=resembled.get(org_id, ()),
@@ -89,13 +80,13 @@ async def describe(ports: Ports, org_id: UUID) -> OrganizationDetails:
         )
 
 
-async def create_approved(ports: Ports, caller: callers.Person, slug: str, name: str) -> Organization:
+async def create_approved(ports: Ports, caller: callers.Person, slug: str, name: str) -> organizations_model.Organization:
     """Create an active organization that the caller owns, who is a platform owner.
 
     Without a slug, the slug is the first free one that resembles the name.
     """
 
-    async def create(valid_slug: values.Slug) -> Organization:
+    async def create(valid_slug: values.Slug) -> organizations_model.Organization:
         now = ports.clock.now()
         async with ports.storage.transaction(by=caller) as tx:
             organization, account = await organizations.add_for_account(tx, ports, caller, valid_slug, name, now)
@@ -103,7 +94,7 @@ async def create_approved(ports: Ports, caller: callers.Person, slug: str, name:
             await organizations.add_first_owner(tx, organization, account.id, now)
             if organization.status is callers.OrganizationStatus.ACTIVE:  # approval is off
                 return organization
-            tier = organization.tier or refuse(TierNotFound)
+            tier = organization.tier or refuse(organizations_model.TierNotFound)
             approved = replace(
                 organization, status=callers.OrganizationStatus.ACTIVE, approved_at=now, member_count=1, members_changed_at=now
             )
@@ -113,10 +104,12 @@ async def create_approved(ports: Ports, caller: callers.Person, slug: str, name:
 
     if slug:
         return await create(values.Slug.parse(slug))
-    return await values.create_with_free_slug(name, "organization", create, SlugTaken)
+    return await values.create_with_free_slug(name, "organization", create, organizations_model.SlugTaken)
 
 
-async def approve(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, tier_id: UUID | None, *, notify: bool = True) -> Organization:
+async def approve(
+    ports: Ports, caller: callers.PlatformCaller, org_id: UUID, tier_id: UUID | None, *, notify: bool = True
+) -> organizations_model.Organization:
     """Approve a pending organization, and return it. The organization's owner gets an email, unless `notify` is false.
 
     The organization's tier becomes `tier_id`. With None, the organization keeps its tier, or gets the initial tier if
@@ -126,9 +119,9 @@ async def approve(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, ti
     async with ports.storage.transaction(by=caller) as tx:
         organization = await _lock_as_platform_owner(tx, caller, org_id)
         if tier_id is None:
-            tier = organization.tier or await tx.tiers.by_name(organizations_model.INITIAL_TIER) or refuse(TierNotFound)
+            tier = organization.tier or await tx.tiers.by_name(organizations_model.INITIAL_TIER) or refuse(organizations_model.TierNotFound)
         else:
-            tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
+            tier = await tx.tiers.by_id(tier_id) or refuse(organizations_model.TierNotFound)
         # After the tier look-up, because 404 comes before 400.
         _require_status(organization, callers.OrganizationStatus.PENDING)
         approved = replace(organization, status=callers.OrganizationStatus.ACTIVE, tier=tier, approved_at=now, updated_at=now)
@@ -139,7 +132,7 @@ async def approve(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, ti
     return approved
 
 
-async def reject(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, reason: str) -> Organization:
+async def reject(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, reason: str) -> organizations_model.Organization:
     """Reject a pending organization, and return it. Rejecting is final: a rejected organization can only be deleted.
 
     The organization's owner gets an email with the reason.
@@ -154,7 +147,7 @@ async def reject(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, rea
     return rejected
 
 
-async def suspend(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, reason: str | None) -> Organization:
+async def suspend(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, reason: str | None) -> organizations_model.Organization:
     """Suspend an active organization, and return it.
 
     Requests by its members are refused from then on. The members' sessions do not end. Sessions work again when the
@@ -170,7 +163,7 @@ async def suspend(ports: Ports, caller: callers.PlatformCaller, org_id: UUID, re
     return suspended
 
 
-async def activate(ports: Ports, caller: callers.PlatformCaller, org_id: UUID) -> Organization:
+async def activate(ports: Ports, caller: callers.PlatformCaller, org_id: UUID) -> organizations_model.Organization:
     """Activate a suspended organization, and return it. The organization's owner gets an email."""
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
@@ -190,7 +183,7 @@ async def change_tier(
     *,
     max_services: int | values.Keep | None = values.KEEP,
     max_users: int | values.Keep | None = values.KEEP,
-) -> Organization:
+) -> organizations_model.Organization:
     """Change the organization's tier and its own limits, and return it.
 
     If a limit is None, the tier's limit applies. A limit may be lower than the current member or service count: nothing
@@ -199,7 +192,7 @@ async def change_tier(
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization = await _lock_as_platform_owner(tx, caller, org_id)
-        tier = await tx.tiers.by_id(tier_id) or refuse(TierNotFound)
+        tier = await tx.tiers.by_id(tier_id) or refuse(organizations_model.TierNotFound)
         # A rejected organization can only be deleted.
         _require_status(
             organization, callers.OrganizationStatus.PENDING, callers.OrganizationStatus.ACTIVE, callers.OrganizationStatus.SUSPENDED
@@ -246,7 +239,7 @@ async def delete(ports: Ports, caller: callers.PlatformCaller, org_id: UUID) -> 
 
 
 async def _notify_owner(
-    tx: Transaction, kind: email_queue.EmailKind, organization: Organization, now: datetime, reason: str | None = None
+    tx: Transaction, kind: email_queue.EmailKind, organization: organizations_model.Organization, now: datetime, reason: str | None = None
 ) -> None:
     """Queue an email about this change to the organization's owner, if the owner's account is usable."""
     address = await tx.organizations.owner_address(organization.id)
@@ -254,7 +247,7 @@ async def _notify_owner(
         await tx.email_queue.add(email_queue.new_email(kind, address, now, token=reason, org_id=organization.id))
 
 
-def _tier_and_limits(organization: Organization) -> dict[str, object]:
+def _tier_and_limits(organization: organizations_model.Organization) -> dict[str, object]:
     return {
         "tier": organization.tier.name if organization.tier else None,
         "max_services": organization.max_services,
@@ -264,7 +257,7 @@ def _tier_and_limits(organization: Organization) -> dict[str, object]:
 
 async def _lock_as_platform_owner(
     tx: Transaction, caller: callers.PlatformCaller, org_id: UUID, *allowed: callers.OrganizationStatus
-) -> Organization:
+) -> organizations_model.Organization:
     """Lock the organization, and check that the caller is a platform owner.
 
     The caller stays a platform owner until the transaction ends (security Z-5, Z-6). The organization's status must be
@@ -276,8 +269,8 @@ async def _lock_as_platform_owner(
     return organization
 
 
-def _require_status(organization: Organization, *allowed: callers.OrganizationStatus) -> None:
+def _require_status(organization: organizations_model.Organization, *allowed: callers.OrganizationStatus) -> None:
     """Check that the organization has a status from this list."""
     if organization.status not in allowed:
         *others, last = allowed
-        raise WrongOrganizationStatus(organization.status, f"{', '.join(others)} or {last}" if others else str(last))
+        raise organizations_model.WrongOrganizationStatus(organization.status, f"{', '.join(others)} or {last}" if others else str(last))

@@ -18,31 +18,7 @@ from core.kernel import access, callers, roles, values
 from core.kernel.errors import refuse
 from core.tenancy import events, grants, organizations
 from core.tenancy.grants import let_programs_go_on
-from core.tenancy.model.members import (
-    AlreadyOwner,
-    CannotChangeOwnerRole,
-    CannotChangeOwnRole,
-    CannotRemoveOwner,
-    CannotRemoveSelf,
-    CannotResetOwner,
-    ExportedMember,
-    ListedMember,
-    MemberAccount,
-    MemberDetails,
-    MemberFilter,
-    MemberNotFound,
-    MemberNotReachable,
-    MemberOrder,
-    MembershipNotConfirmed,
-    MembersPage,
-    MemberState,
-    NewOwnerNotActive,
-    NewOwnerNotMember,
-    OwnerCannotLeave,
-    RoleFilterUnknown,
-    require_assignable,
-    require_power_over,
-)
+from core.tenancy.model import members as members_model
 from core.tenancy.model.organizations import Membership
 from core.tenancy.model.roles import require_giveable
 from ports import Ports, storage
@@ -57,9 +33,9 @@ async def list_page(
     page: values.Page,
     *,
     search: str | None = None,
-    state: MemberState | None = None,
-    order: MemberOrder = MemberOrder.JOINED,
-) -> MembersPage:
+    state: members_model.MemberState | None = None,
+    order: members_model.MemberOrder = members_model.MemberOrder.JOINED,
+) -> members_model.MembersPage:
     """Return a page with the members who have this role and state, in this order.
 
     `search` matches any part of an email address, or the user's id. Case is ignored, and a domain matches in its
@@ -74,14 +50,21 @@ async def list_page(
         return await read.members.page(caller.acts_in.id, selected, page, order=order) or refuse(access.OrganizationNotFound)
 
 
-async def _select(read: storage.Reading, org_id: UUID, role: str | None, search: str | None, state: MemberState | None) -> MemberFilter:
-    selected = None if role is None else await read.roles.find(org_id, role) or refuse(RoleFilterUnknown)
-    return MemberFilter(None if selected is None else selected.name, values.Email.parse_part(search or "") or None, state)
+async def _select(
+    read: storage.Reading, org_id: UUID, role: str | None, search: str | None, state: members_model.MemberState | None
+) -> members_model.MemberFilter:
+    selected = None if role is None else await read.roles.find(org_id, role) or refuse(members_model.RoleFilterUnknown)
+    return members_model.MemberFilter(None if selected is None else selected.name, values.Email.parse_part(search or "") or None, state)
 
 
 async def export(
-    ports: Ports, caller: callers.OrganizationCaller, role: str | None, *, search: str | None = None, state: MemberState | None = None
-) -> values.Batches[ExportedMember]:
+    ports: Ports,
+    caller: callers.OrganizationCaller,
+    role: str | None,
+    *,
+    search: str | None = None,
+    state: members_model.MemberState | None = None,
+) -> values.Batches[members_model.ExportedMember]:
     """Return all members that `list_page` selects, in the order in which they joined, with their accounts, groups and further roles.
 
     Callers who may not see end users get no groups and no application roles.
@@ -91,18 +74,20 @@ async def export(
     async with ports.storage.reading() as read:
         selected = await _select(read, org_id, role, search, state)
 
-    async def load_next(last: ExportedMember | None, count: int) -> Sequence[ExportedMember]:
+    async def load_next(last: members_model.ExportedMember | None, count: int) -> Sequence[members_model.ExportedMember]:
         async with ports.storage.reading() as read:
             accounts = await read.members.batch(org_id, selected, None if last is None else last.account.member.membership, count)
             holdings = await read.access_reasons.holdings(org_id, [account.member.user_id for account in accounts])
         if not sees_holdings:
             holdings = {user_id: replace(held, groups=(), application_roles=()) for user_id, held in holdings.items()}
-        return [ExportedMember(account, holdings[account.member.user_id]) for account in accounts]
+        return [members_model.ExportedMember(account, holdings[account.member.user_id]) for account in accounts]
 
     return values.Batches(load_next, size=EXPORT_BATCH)
 
 
-async def load_accounts(ports: Ports, caller: callers.OrganizationCaller, members: Sequence[ListedMember]) -> dict[UUID, MemberAccount]:
+async def load_accounts(
+    ports: Ports, caller: callers.OrganizationCaller, members: Sequence[members_model.ListedMember]
+) -> dict[UUID, members_model.MemberAccount]:
     """Return the account facts that the organization may see about these members, by user id."""
     access.require_view(caller, roles.Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
@@ -113,7 +98,7 @@ async def require_member(ports: Ports, caller: callers.OrganizationCaller, user_
     """Check that this user is a member in the caller's organization."""
     async with ports.storage.reading() as read:
         if not await read.members.exists(caller.acts_in.id, user_id):
-            raise MemberNotFound
+            raise members_model.MemberNotFound
 
 
 async def require_power(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> None:
@@ -122,20 +107,20 @@ async def require_power(ports: Ports, caller: callers.OrganizationCaller, user_i
     async with ports.storage.reading() as read:
         account = await read.members.account(own.id, user_id)
     if account is not None:
-        require_power_over(roles.Authority(own.role, own.rights), account.member.membership)
+        members_model.require_power_over(roles.Authority(own.role, own.rights), account.member.membership)
 
 
-async def find(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> MemberDetails:
+async def find(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> members_model.MemberDetails:
     """Return one member, with their live sessions in the organization and who invited them (security R-9)."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
-        account = await read.members.account(org_id, user_id) or refuse(MemberNotFound)
+        account = await read.members.account(org_id, user_id) or refuse(members_model.MemberNotFound)
         sessions = await read.organization_sessions.count_live(org_id, user_id, ports.clock.now())
         blocked_at = await read.end_users.blocked_at(org_id, user_id)
         accepted = await read.invitations.accepted_by(org_id, user_id)
     if accepted is None:
-        return MemberDetails(account, sessions, blocked_at)
-    return MemberDetails(account, sessions, blocked_at, accepted.inviter, accepted.invitation.created_at)
+        return members_model.MemberDetails(account, sessions, blocked_at)
+    return members_model.MemberDetails(account, sessions, blocked_at, accepted.inviter, accepted.invitation.created_at)
 
 
 async def revoke_sessions(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> int:
@@ -147,14 +132,14 @@ async def revoke_sessions(ports: Ports, caller: callers.OrganizationCaller, user
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.MEMBERS_MANAGE)
-        require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound))
-        await tx.accounts.lock(user_id) or refuse(MemberNotFound)
+        members_model.require_power_over(authority, await tx.members.lock(organization.id, user_id) or refuse(members_model.MemberNotFound))
+        await tx.accounts.lock(user_id) or refuse(members_model.MemberNotFound)
         revoked = await tx.organization_sessions.end(organization.id, [user_id], now)
         tx.record(events.sessions_revoked(organization.id, user_id, revoked))
     return revoked
 
 
-async def change_role(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID, role: str) -> ListedMember:
+async def change_role(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID, role: str) -> members_model.ListedMember:
     """Change a member's role and return the member (security R-1).
 
     Nothing changes if the member already has this role. A role above member that a service account gave
@@ -164,17 +149,17 @@ async def change_role(ports: Ports, caller: callers.OrganizationCaller, user_id:
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.ROLES_MANAGE)
         rights = authority.rights
-        membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        membership = await tx.members.lock(organization.id, user_id) or refuse(members_model.MemberNotFound)
         if user_id == caller.actor_id:
-            raise CannotChangeOwnRole
+            raise members_model.CannotChangeOwnRole
         if membership.is_owner:
-            raise CannotChangeOwnerRole
-        new = require_assignable(await tx.roles.find(organization.id, role))
+            raise members_model.CannotChangeOwnerRole
+        new = members_model.require_assignable(await tx.roles.find(organization.id, role))
         new_role, old = new.name, await tx.roles.find(organization.id, membership.role)
-        require_power_over(authority, membership)
+        members_model.require_power_over(authority, membership)
         for role_of_change in (new, old):  # no caller takes away a role that they could not give
             require_giveable(rights, role_of_change)
-        account = await own_account.lock_person(tx, user_id) or refuse(MemberNotFound)
+        account = await own_account.lock_person(tx, user_id) or refuse(members_model.MemberNotFound)
         is_person = isinstance(caller, callers.Member)
         if new_role != membership.role:
             promoted_by = caller.actor_id if roles.needs_roles_manage(new_role) and not is_person else None
@@ -185,7 +170,7 @@ async def change_role(ports: Ports, caller: callers.OrganizationCaller, user_id:
             await tx.members.set_role(organization.id, user_id, new_role)
     name = None if membership.confirmed_at is None else account.profile.name
     changed = replace(membership, role=new_role, role_label=None if new.is_built_in else new.label)
-    return ListedMember(account.email, name, account.is_platform_owner, changed)
+    return members_model.ListedMember(account.email, name, account.is_platform_owner, changed)
 
 
 async def remove(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> None:
@@ -200,12 +185,12 @@ async def remove(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID
         if membership is None and await tx.service_accounts.end_going_on(user_id, organization.id, now, within=authority.rights):
             await grants.settle_ends(tx, organization.id, user_id, now)
             return
-        membership = membership or refuse(MemberNotFound)
+        membership = membership or refuse(members_model.MemberNotFound)
         if user_id == caller.actor_id:
-            raise CannotRemoveSelf
+            raise members_model.CannotRemoveSelf
         if membership.is_owner:
-            raise CannotRemoveOwner
-        require_power_over(authority, membership)
+            raise members_model.CannotRemoveOwner
+        members_model.require_power_over(authority, membership)
         await _end_locked_membership(tx, membership, now)
 
 
@@ -218,15 +203,15 @@ async def send_password_reset(ports: Ports, caller: callers.OrganizationCaller, 
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.MEMBERS_MANAGE)
-        membership = await tx.members.lock(organization.id, user_id) or refuse(MemberNotFound)
+        membership = await tx.members.lock(organization.id, user_id) or refuse(members_model.MemberNotFound)
         if membership.is_owner:
-            raise CannotResetOwner
-        require_power_over(authority, membership)
+            raise members_model.CannotResetOwner
+        members_model.require_power_over(authority, membership)
         if membership.confirmed_at is None:  # the user has no relation to the organization yet (security R-5)
-            raise MembershipNotConfirmed
-        account = await tx.accounts.by_id(user_id) or refuse(MemberNotFound)
+            raise members_model.MembershipNotConfirmed
+        account = await tx.accounts.by_id(user_id) or refuse(members_model.MemberNotFound)
         if not account.is_usable or account.email_verified_at is None:
-            raise MemberNotReachable
+            raise members_model.MemberNotReachable
         await tx.email_queue.add(email_queue.new_email(email_queue.EmailKind.MEMBER_RESET, account.email, now, org_id=organization.id))
         tx.record(events.password_reset_sent(organization.id, user_id))
 
@@ -252,7 +237,7 @@ async def leave(ports: Ports, caller: callers.Person, slug: str) -> None:
         await tx.organizations.lock(org_id) or refuse(access.OrganizationNotFound)
         membership = await tx.members.lock(org_id, caller.user_id) or refuse(access.NotOfThisOrganization)
         if membership.is_owner:
-            raise OwnerCannotLeave
+            raise members_model.OwnerCannotLeave
         account = await own_account.lock_own_account(tx, caller, now)
         await own_proofs.require_strongest_proof(ports, tx, caller, account, now)
         await let_programs_go_on(tx, caller.user_id, caller.email, org_id, now)
@@ -336,11 +321,11 @@ async def transfer_ownership(ports: Ports, caller: callers.Member, new_owner_id:
     async with ports.storage.transaction(by=caller) as tx:
         organization, _ = await organizations.lock_organization_for(tx, caller, roles.Capability.ORGANIZATION_OWN)
         if new_owner_id == caller.user_id:
-            raise AlreadyOwner
-        new = await tx.members.lock(organization.id, new_owner_id) or refuse(NewOwnerNotMember)
-        account = await tx.accounts.lock(new_owner_id) or refuse(NewOwnerNotMember)
+            raise members_model.AlreadyOwner
+        new = await tx.members.lock(organization.id, new_owner_id) or refuse(members_model.NewOwnerNotMember)
+        account = await tx.accounts.lock(new_owner_id) or refuse(members_model.NewOwnerNotMember)
         if not account.is_usable:
-            raise NewOwnerNotActive
+            raise members_model.NewOwnerNotActive
         old = await tx.members.lock(organization.id, caller.user_id) or refuse(access.NotOfThisOrganization)
         # The old owner first: a unique index allows one owner, and is checked after every
         # statement.

@@ -14,44 +14,17 @@ from core.kernel import callers, roles, values
 from core.kernel.access import may_view
 from core.kernel.errors import refuse
 from core.tenancy import events, grants, organizations
+from core.tenancy.model import roles as roles_model
 from core.tenancy.model.groups import RightsByGroupItself, find_unfounded, to_name_key
 from core.tenancy.model.members import CannotChangeOwnRole, require_assignable
-from core.tenancy.model.roles import (
-    MAX_HOLDERS,
-    MAX_ROLES,
-    BuiltInRole,
-    HolderKind,
-    ListedRole,
-    NewRole,
-    NoRoleChanges,
-    OrganizationRole,
-    OrganizationRoleNotFound,
-    ReplacementMissing,
-    RoleAboveOwn,
-    RoleChanged,
-    RoleHolder,
-    RoleHolderHasMore,
-    RoleHolders,
-    RoleInUse,
-    RoleNameTaken,
-    RoleSlugOfApplication,
-    RoleSlugTaken,
-    RoleWidenedByProgram,
-    TooManyRoles,
-    is_slug,
-    list_roles,
-    parse_capabilities,
-    parse_slug,
-    require_giveable,
-)
 from ports import Ports, storage
 
 # The right that shows the holders per kind in lists
-_VIEWED_BY: Final[Mapping[HolderKind, roles.Capability]] = {
-    HolderKind.MEMBER: roles.Capability.MEMBERS_VIEW,
-    HolderKind.INVITATION: roles.Capability.MEMBERS_MANAGE,
-    HolderKind.SERVICE_ACCOUNT: roles.Capability.SERVICE_ACCOUNTS_MANAGE,
-    HolderKind.GROUP: roles.Capability.MEMBERS_VIEW,
+_VIEWED_BY: Final[Mapping[roles_model.HolderKind, roles.Capability]] = {
+    roles_model.HolderKind.MEMBER: roles.Capability.MEMBERS_VIEW,
+    roles_model.HolderKind.INVITATION: roles.Capability.MEMBERS_MANAGE,
+    roles_model.HolderKind.SERVICE_ACCOUNT: roles.Capability.SERVICE_ACCOUNTS_MANAGE,
+    roles_model.HolderKind.GROUP: roles.Capability.MEMBERS_VIEW,
 }
 
 
@@ -70,27 +43,27 @@ class RoleChanges:
     confirmed: bool = False
 
 
-async def list_all(ports: Ports, caller: callers.OrganizationCaller) -> list[ListedRole]:
+async def list_all(ports: Ports, caller: callers.OrganizationCaller) -> list[roles_model.ListedRole]:
     """Return the built-in roles and the organization's roles, with their member counts."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         own, counts = await read.roles.own(org_id), await read.roles.counts(org_id)
-    return list_roles(own, counts)
+    return roles_model.list_roles(own, counts)
 
 
-async def find(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> ListedRole:
+async def find(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> roles_model.ListedRole:
     """Return a role, built in or the organization's."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
         own = [] if slug in roles.ROLES else [await _find_own(read, org_id, slug)]
         counts = await read.roles.counts(org_id, slug)
-    return next(role for role in list_roles(own, counts) if role.name == slug)
+    return next(role for role in roles_model.list_roles(own, counts) if role.name == slug)
 
 
 async def require_role(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> None:
     """Check that this role exists."""
     async with ports.storage.reading() as read:
-        await read.roles.find(caller.acts_in.id, slug) or refuse(OrganizationRoleNotFound)
+        await read.roles.find(caller.acts_in.id, slug) or refuse(roles_model.OrganizationRoleNotFound)
 
 
 async def list_choices(ports: Ports, caller: callers.OrganizationCaller) -> Sequence[roles.Role]:
@@ -99,43 +72,47 @@ async def list_choices(ports: Ports, caller: callers.OrganizationCaller) -> Sequ
         return await read.roles.all(caller.acts_in.id)
 
 
-async def find_holders(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> tuple[OrganizationRole, RoleHolders]:
+async def find_holders(
+    ports: Ports, caller: callers.OrganizationCaller, slug: str
+) -> tuple[roles_model.OrganizationRole, roles_model.RoleHolders]:
     """Return an organization's role, and its holders as `_find_holders` returns them."""
     async with ports.storage.reading() as read:
         role = await _find_own(read, caller.acts_in.id, slug)
         return role, await _find_holders(read, caller, role, ports.clock.now())
 
 
-async def has_power_over_holders(ports: Ports, caller: callers.OrganizationCaller, role: OrganizationRole) -> bool:
+async def has_power_over_holders(ports: Ports, caller: callers.OrganizationCaller, role: roles_model.OrganizationRole) -> bool:
     """Return whether the caller may act on every member with this role, before a page offers it (security R-10)."""
     async with ports.storage.reading() as read:
         return await _has_power(read, roles.Authority(caller.acts_in.role, caller.acts_in.rights), role)
 
 
-async def create(ports: Ports, caller: callers.OrganizationCaller, request: NewRole) -> OrganizationRole:
+async def create(ports: Ports, caller: callers.OrganizationCaller, request: roles_model.NewRole) -> roles_model.OrganizationRole:
     """Create a role."""
     if request.slug:
-        return await _create(ports, caller, request, parse_slug(request.slug))
+        return await _create(ports, caller, request, roles_model.parse_slug(request.slug))
 
-    async def with_slug(slug: str) -> OrganizationRole:
-        return await _create(ports, caller, request, parse_slug(slug if slug[0].isalpha() else f"role-{slug}"[:50]))
+    async def with_slug(slug: str) -> roles_model.OrganizationRole:
+        return await _create(ports, caller, request, roles_model.parse_slug(slug if slug[0].isalpha() else f"role-{slug}"[:50]))
 
-    return await values.create_with_free_slug(request.name, "role", with_slug, RoleSlugTaken)
+    return await values.create_with_free_slug(request.name, "role", with_slug, roles_model.RoleSlugTaken)
 
 
-async def _create(ports: Ports, caller: callers.OrganizationCaller, request: NewRole, slug: roles.RoleName) -> OrganizationRole:
-    now, capabilities = ports.clock.now(), parse_capabilities(request.capabilities)
+async def _create(
+    ports: Ports, caller: callers.OrganizationCaller, request: roles_model.NewRole, slug: roles.RoleName
+) -> roles_model.OrganizationRole:
+    now, capabilities = ports.clock.now(), roles_model.parse_capabilities(request.capabilities)
     async with ports.storage.transaction(by=caller) as tx:
         organization, rights = await organizations.lock_organization_for(tx, caller, roles.Capability.ROLES_MANAGE)
         if not capabilities <= rights:
-            raise RoleAboveOwn
+            raise roles_model.RoleAboveOwn
         own = await tx.roles.own(organization.id)
-        if len(own) >= MAX_ROLES:
-            raise TooManyRoles
+        if len(own) >= roles_model.MAX_ROLES:
+            raise roles_model.TooManyRoles
         _require_free_name(own, request.name)
         if (application := await tx.authorizations.application_with_role(organization.id, slug)) is not None:
-            raise RoleSlugOfApplication(application)
-        role = OrganizationRole(
+            raise roles_model.RoleSlugOfApplication(application)
+        role = roles_model.OrganizationRole(
             id=values.new_id(),
             org_id=organization.id,
             slug=slug,
@@ -150,7 +127,7 @@ async def _create(ports: Ports, caller: callers.OrganizationCaller, request: New
     return role
 
 
-async def update(ports: Ports, caller: callers.OrganizationCaller, slug: str, changes: RoleChanges) -> OrganizationRole:
+async def update(ports: Ports, caller: callers.OrganizationCaller, slug: str, changes: RoleChanges) -> roles_model.OrganizationRole:
     """Change a role. The role's holders have the new rights from their next request on.
 
     Invitations, roles and credentials end that holders gave with a right that they lose (security R-4). Without a confirmation, no right is
@@ -159,18 +136,18 @@ async def update(ports: Ports, caller: callers.OrganizationCaller, slug: str, ch
     """
     fields = values.provided(name=changes.name, description=changes.description, capabilities=changes.capabilities)
     if not fields:
-        raise NoRoleChanges
+        raise roles_model.NoRoleChanges
     if "capabilities" in fields:
-        fields["capabilities"] = parse_capabilities(fields["capabilities"])
+        fields["capabilities"] = roles_model.parse_capabilities(fields["capabilities"])
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
         organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.ROLES_MANAGE)
         old = await _find_own(tx, organization.id, slug)
         if changes.version not in (None, old.version):
-            raise RoleChanged
+            raise roles_model.RoleChanged
         new = replace(old, **fields)
         if not old.capabilities | new.capabilities <= authority.rights:
-            raise RoleAboveOwn
+            raise roles_model.RoleAboveOwn
         if new == old:
             return old
         if new.name != old.name:
@@ -196,8 +173,8 @@ async def _check_holders(
     tx: storage.Transaction,
     caller: callers.OrganizationCaller,
     authority: roles.Authority,
-    old: OrganizationRole,
-    new: OrganizationRole,
+    old: roles_model.OrganizationRole,
+    new: roles_model.OrganizationRole,
     now: datetime,
     *,
     confirmed: bool,
@@ -208,16 +185,16 @@ async def _check_holders(
         await _require_power_over_holders(tx, authority, old)
     holders = await _find_holders(tx, caller, old, now)
     if not isinstance(caller, callers.Member) and holders.total and not new.capabilities <= old.capabilities:
-        raise RoleWidenedByProgram
+        raise roles_model.RoleWidenedByProgram
     if holders.total and not confirmed and loses:
-        raise RoleInUse(holders)
+        raise roles_model.RoleInUse(holders)
 
 
 async def _check_stopping_groups(
     tx: storage.Transaction,
     caller: callers.OrganizationCaller,
     authority: roles.Authority,
-    new: OrganizationRole,
+    new: roles_model.OrganizationRole,
     now: datetime,
     *,
     confirmed: bool,
@@ -228,10 +205,10 @@ async def _check_stopping_groups(
         return
     members = await tx.group_roles.authorities(new.org_id, [group.group_id for group in stopping])
     if not all(roles.may_act_on(authority, member) for member in members):  # the groups' members (security R-10)
-        raise RoleHolderHasMore
+        raise roles_model.RoleHolderHasMore
     if not confirmed:
-        groups = [RoleHolder(HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
-        raise RoleInUse(await _find_holders(tx, caller, new, now, first=groups))
+        groups = [roles_model.RoleHolder(roles_model.HolderKind.GROUP, each.group_id, each.group_name) for each in stopping]
+        raise roles_model.RoleInUse(await _find_holders(tx, caller, new, now, first=groups))
 
 
 async def delete(
@@ -246,20 +223,20 @@ async def delete(
         organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.ROLES_MANAGE)
         old = await _find_own(tx, organization.id, slug)
         if not old.capabilities <= authority.rights:
-            raise RoleAboveOwn
+            raise roles_model.RoleAboveOwn
         if authority.role == old.slug:
             raise CannotChangeOwnRole
         await _require_power_over_holders(tx, authority, old)
         holders = await _find_holders(tx, caller, old, now)
         if holders.total and not confirmed:
-            raise RoleInUse(holders)
+            raise roles_model.RoleInUse(holders)
         if holders.total and replacement is None:
-            raise ReplacementMissing
+            raise roles_model.ReplacementMissing
         # Without a holder, invitations that have passed their expiry can still have the role.
         new = require_assignable(await tx.roles.find(organization.id, roles.MEMBER if replacement is None else replacement))
         if new.name == old.slug:
-            raise ReplacementMissing
-        require_giveable(authority.rights, new)
+            raise roles_model.ReplacementMissing
+        roles_model.require_giveable(authority.rights, new)
         givers = await tx.roles.givers(organization.id, old.slug)
         by_program = caller.actor_id if roles.needs_roles_manage(new.name) and not isinstance(caller, callers.Member) else None
         for user_id in await tx.roles.replace_of_members(organization.id, old.slug, new.name, promoted_by=by_program):
@@ -268,18 +245,22 @@ async def delete(
         await _replace_of_groups(tx, caller, old, new, now)
         await _replace_of_programs(tx, organization.id, old.role, new, now)
         await tx.roles.remove(organization.id, old.id)
-        tx.record(events.role_deleted(old, new.name if holders.total else None, {kind.value: holders.counts[kind] for kind in HolderKind}))
+        tx.record(
+            events.role_deleted(
+                old, new.name if holders.total else None, {kind.value: holders.counts[kind] for kind in roles_model.HolderKind}
+            )
+        )
         await _void_grants(tx, organization.id, givers, old.role.rights, new.rights, now)
 
 
 async def _find_holders(
     read: storage.Reading | storage.Transaction,
     caller: callers.OrganizationCaller,
-    role: OrganizationRole,
+    role: roles_model.OrganizationRole,
     now: datetime,
     *,
-    first: Sequence[RoleHolder] = (),
-) -> RoleHolders:
+    first: Sequence[roles_model.RoleHolder] = (),
+) -> roles_model.RoleHolders:
     """Return a role's holders: `first` comes before all further holders.
 
     Of the kinds that the caller may not see, only the number remains.
@@ -287,16 +268,16 @@ async def _find_holders(
     holders = await read.roles.holders(role.org_id, role.id, now)
     others = [holder for holder in holders.first if holder not in first]
     shown = [holder for holder in (*first, *others) if may_view(caller, _VIEWED_BY[holder.kind])]
-    return replace(holders, first=shown[:MAX_HOLDERS])
+    return replace(holders, first=shown[: roles_model.MAX_HOLDERS])
 
 
-async def _require_power_over_holders(tx: storage.Transaction, actor: roles.Authority, role: OrganizationRole) -> None:
+async def _require_power_over_holders(tx: storage.Transaction, actor: roles.Authority, role: roles_model.OrganizationRole) -> None:
     """Check that a caller may act on every member with this role, their own or by a group (security R-10)."""
     if not await _has_power(tx, actor, role):
-        raise RoleHolderHasMore
+        raise roles_model.RoleHolderHasMore
 
 
-async def _has_power(read: storage.Reading | storage.Transaction, actor: roles.Authority, role: OrganizationRole) -> bool:
+async def _has_power(read: storage.Reading | storage.Transaction, actor: roles.Authority, role: roles_model.OrganizationRole) -> bool:
     giving = [each.group_id for each in await read.group_roles.active(role.org_id) if each.role == role.slug]
     return all(roles.may_act_on(actor, holder) for holder in await read.group_roles.authorities(role.org_id, giving, role=role.slug))
 
@@ -307,23 +288,23 @@ async def _require_power_over_directories(tx: storage.Transaction, org_id: UUID,
         await grants.require_power_over_directories(tx, org_id, role.rights, now)
 
 
-def _require_free_name(others: Iterable[OrganizationRole], name: str) -> None:
+def _require_free_name(others: Iterable[roles_model.OrganizationRole], name: str) -> None:
     """Check that no built-in role and no role in `roles` has this name, because lists to choose from show names."""
     labels = (*(role.label for role in roles.ROLES.values()), *(role.name for role in others))
     if to_name_key(name) in [to_name_key(label) for label in labels]:
-        raise RoleNameTaken
+        raise roles_model.RoleNameTaken
 
 
-async def _find_own(read: storage.Reading | storage.Transaction, org_id: UUID, slug: str) -> OrganizationRole:
+async def _find_own(read: storage.Reading | storage.Transaction, org_id: UUID, slug: str) -> roles_model.OrganizationRole:
     if slug in roles.ROLES:
-        raise BuiltInRole
-    if not is_slug(slug):
-        raise OrganizationRoleNotFound
-    return await read.roles.by_slug(org_id, slug) or refuse(OrganizationRoleNotFound)
+        raise roles_model.BuiltInRole
+    if not roles_model.is_slug(slug):
+        raise roles_model.OrganizationRoleNotFound
+    return await read.roles.by_slug(org_id, slug) or refuse(roles_model.OrganizationRoleNotFound)
 
 
 async def _replace_of_groups(
-    tx: storage.Transaction, caller: callers.OrganizationCaller, old: OrganizationRole, new: roles.Role, now: datetime
+    tx: storage.Transaction, caller: callers.OrganizationCaller, old: roles_model.OrganizationRole, new: roles.Role, now: datetime
 ) -> None:
     """Let the groups with a role give another role. From now on, a member answers for the new role.
 
@@ -335,7 +316,7 @@ async def _replace_of_groups(
         return
     by_member = caller.user_id if isinstance(caller, callers.Member) else None
     if by_member is None and not new.rights <= old.role.rights:
-        raise RoleWidenedByProgram
+        raise roles_model.RoleWidenedByProgram
     for group in groups:
         tx.record(events.group_role_mapped(group, replace(group, role=new.name)))
     await tx.roles.replace_of_groups(old.org_id, old.slug, new.name, mapped_by=by_member, now=now)

@@ -10,18 +10,7 @@ from psycopg.types.json import Jsonb
 
 from adapters.postgres.engine.records import Columns
 from adapters.postgres.engine.statements import Row
-from core.kernel.proofs import (
-    Method,
-    Proof,
-    Proofs,
-    SessionProofs,
-    every_proof,
-    in_session,
-    is_fresh,
-    proved_at,
-    restriction_of,
-    session_strength,
-)
+from core.kernel import proofs as kernel_proofs
 
 NAMES: Final = ("proofs", "strength", "restricted_to", "authenticated_at", "fresh")
 # For a session `s`, which may be missing
@@ -30,7 +19,7 @@ STRENGTH: Final = "coalesce(s.strength, 1)"
 SECOND_AT: Final = """
     (select max((p ->> 'at')::timestamptz) from jsonb_array_elements(s.proofs) p
      where p ->> 'method' in ('totp', 'backup_code', 'passkey'))"""
-_METHODS: Final[Mapping[str | None, Method]] = MappingProxyType({method.value: method for method in Method})
+_METHODS: Final[Mapping[str | None, kernel_proofs.Method]] = MappingProxyType({method.value: method for method in kernel_proofs.Method})
 _FLAGS: Final = ("user_verified", "phishing_resistant", "hardware")
 
 
@@ -45,26 +34,26 @@ CONNECTION_NAME: Final = """
      join connections c on c.id = (p ->> 'connection')::uuid and c.org_id = (p ->> 'org')::uuid limit 1)"""
 
 
-def to_proofs(row: Row) -> Proofs:
+def to_proofs(row: Row) -> kernel_proofs.Proofs:
     [proofs] = row
     return () if proofs is None else tuple(to_proof(proof) for proof in proofs)
 
 
-def columns_of(proofs: SessionProofs, org_id: UUID | None = None) -> dict[str, object]:
+def columns_of(proofs: kernel_proofs.SessionProofs, org_id: UUID | None = None) -> dict[str, object]:
     """Return the parameters NAMES. `org_id`: the organization of the session's application."""
-    seen = in_session(proofs, org_id)
+    seen = kernel_proofs.in_session(proofs, org_id)
     if not seen:
         return dict.fromkeys(NAMES) | {"fresh": True}
     return {
-        "proofs": Jsonb([to_json(proof) for proof in every_proof(proofs)]),
-        "strength": session_strength(seen).value,
-        "restricted_to": restriction_of(proofs),
-        "authenticated_at": proved_at(seen),
-        "fresh": is_fresh(seen),
+        "proofs": Jsonb([to_json(proof) for proof in kernel_proofs.every_proof(proofs)]),
+        "strength": kernel_proofs.session_strength(seen).value,
+        "restricted_to": kernel_proofs.restriction_of(proofs),
+        "authenticated_at": kernel_proofs.proved_at(seen),
+        "fresh": kernel_proofs.is_fresh(seen),
     }
 
 
-def to_json(proof: Proof) -> dict[str, object]:
+def to_json(proof: kernel_proofs.Proof) -> dict[str, object]:
     """Return the proof as it is stored. Values that are the default are left out."""
     stored: dict[str, object] = {"method": proof.method and proof.method.value, "at": proof.at.isoformat()}
     if proof.provider is not None:
@@ -81,9 +70,9 @@ def to_json(proof: Proof) -> dict[str, object]:
     return stored | {flag: True for flag in _FLAGS if getattr(proof, flag)}
 
 
-def to_proof(stored: Mapping[str, Any]) -> Proof:
+def to_proof(stored: Mapping[str, Any]) -> kernel_proofs.Proof:
     # A later release may have stored a method that is not known here.
-    return Proof(
+    return kernel_proofs.Proof(
         _METHODS.get(stored["method"]),
         datetime.fromisoformat(stored["at"]),
         stored.get("provider"),

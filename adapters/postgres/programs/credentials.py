@@ -20,22 +20,14 @@ from core.kernel.claims import ProgramClaims
 from core.kernel.rate_limits import Bucket
 from core.kernel.roles import Rights, RoleName
 from core.kernel.values import Email
-from core.programs.model.credentials import (
-    LAST_USED_PRECISION,
-    Credential,
-    CredentialKind,
-    PipelineTrust,
-    ProgramClient,
-    ProgramKind,
-    StoredCredential,
-)
+from core.programs.model import credentials as credentials_model
 
 CREDENTIAL: Final = records.Record(
-    Credential,
+    credentials_model.Credential,
     "c",
-    kind=CredentialKind,
+    kind=credentials_model.CredentialKind,
     public_key=records.Column(write=lambda key: Jsonb(dict(key))),
-    trust=records.Record(PipelineTrust, "c").as_field(if_any="issuer"),
+    trust=records.Record(credentials_model.PipelineTrust, "c").as_field(if_any="issuer"),
 )
 INSERT: Final = CREDENTIAL.insert("credentials", "secret_hash")
 ENDED: Final = records.Record(
@@ -66,15 +58,15 @@ OF_CLIENT: Final = "c.org_id is not distinct from %(org_id)s and c.client_id = %
 class Credentials(statements.Repository):
     """Implements `ports.storage.programs.Credentials`."""
 
-    async def of_client(self, org_id: UUID | None, client_id: UUID) -> list[Credential]:
+    async def of_client(self, org_id: UUID | None, client_id: UUID) -> list[credentials_model.Credential]:
         sql = f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} order by c.created_at desc, c.id desc"
         return await self._all(CREDENTIAL.read, sql, org_id=org_id, client_id=client_id)
 
-    async def by_id(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> Credential | None:
+    async def by_id(self, org_id: UUID | None, client_id: UUID, credential_id: UUID) -> credentials_model.Credential | None:
         sql = f"select {CREDENTIAL.columns} from credentials c where {OF_CLIENT} and c.id = %(credential_id)s"
         return await self._one(CREDENTIAL.read, sql, org_id=org_id, client_id=client_id, credential_id=credential_id)
 
-    async def add(self, credential: Credential, secret_hash: bytes | None) -> None:
+    async def add(self, credential: credentials_model.Credential, secret_hash: bytes | None) -> None:
         await self._run(INSERT, **CREDENTIAL.values(credential), secret_hash=secret_hash)
 
     async def end_created_by(
@@ -136,10 +128,10 @@ RECORD_USE: Final = """
         where credentials.id = client.credential_id and (last_used_at is null or last_used_at <= %(before)s))"""
 
 
-def to_program_client(row: statements.Row, wait: float | None = None) -> ProgramClient:
+def to_program_client(row: statements.Row, wait: float | None = None) -> credentials_model.ProgramClient:
     credential_id, client_id, is_account, org_id, slug, status, scopes, expires_at, *rights = row[:PROGRAM_WIDTH]
-    return ProgramClient(
-        kind=ProgramKind.SERVICE_ACCOUNT if is_account else ProgramKind.API_RESOURCE,
+    return credentials_model.ProgramClient(
+        kind=credentials_model.ProgramKind.SERVICE_ACCOUNT if is_account else credentials_model.ProgramKind.API_RESOURCE,
         client_id=client_id,
         credential_id=credential_id,
         org_id=org_id,
@@ -152,10 +144,10 @@ def to_program_client(row: statements.Row, wait: float | None = None) -> Program
     )
 
 
-def to_stored_credential(row: statements.Row) -> StoredCredential:
+def to_stored_credential(row: statements.Row) -> credentials_model.StoredCredential:
     public_key, issuer, audience, subject = row[PROGRAM_WIDTH:]
-    trust = None if issuer is None else PipelineTrust(issuer, audience, subject)
-    return StoredCredential(to_program_client(row), public_key, trust)
+    trust = None if issuer is None else credentials_model.PipelineTrust(issuer, audience, subject)
+    return credentials_model.StoredCredential(to_program_client(row), public_key, trust)
 
 
 class ProgramClients(statements.Repository):
@@ -163,7 +155,7 @@ class ProgramClients(statements.Repository):
 
     async def by_secret(
         self, client_id: UUID, secret_hashes: Sequence[bytes], buckets: tuple[Bucket, ...], now: datetime
-    ) -> ProgramClient | None:
+    ) -> credentials_model.ProgramClient | None:
         charged = f", charged as ({charge_sql(len(buckets), 'from client')})" if buckets else ", charged as (select null as wait)"
         return await self._one(
             lambda row: to_program_client(row, row[PROGRAM_WIDTH]),
@@ -174,11 +166,11 @@ class ProgramClients(statements.Repository):
             client_id=client_id,
             secret_hashes=list(secret_hashes),
             now=now,
-            before=now - LAST_USED_PRECISION,
+            before=now - credentials_model.LAST_USED_PRECISION,
             **charge_parameters(f"client {client_id}", buckets, now),
         )
 
-    async def credentials(self, client_id: UUID, now: datetime) -> list[StoredCredential]:
+    async def credentials(self, client_id: UUID, now: datetime) -> list[credentials_model.StoredCredential]:
         sql = f"""
             select {PROGRAM_COLUMNS}, c.public_key, c.issuer, c.audience, c.subject {PROGRAM_TABLES} and c.kind <> 'secret'
             order by c.created_at, c.id"""
@@ -221,6 +213,6 @@ class ProgramClients(statements.Repository):
             credential_id=credential_id,
             client_id=client_id,
             now=now,
-            before=now - LAST_USED_PRECISION,
+            before=now - credentials_model.LAST_USED_PRECISION,
             **charge_parameters(f"client {client_id}", buckets, now),
         )

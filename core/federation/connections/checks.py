@@ -11,19 +11,10 @@ from uuid import UUID
 
 from core.federation.connections import connections, metadata, openid, provider_requests, routing
 from core.federation.connections.model import health, saml_responses
+from core.federation.connections.model import openid as openid_model
 from core.federation.connections.model.asserted import SubjectMissing
 from core.federation.connections.model.connections import ConnectionProblem
 from core.federation.connections.model.details import ConnectionDetails
-from core.federation.connections.model.openid import (
-    OPENID_FAULTS,
-    OpenIdAccessDenied,
-    OpenIdAnswerRefused,
-    OpenIdClient,
-    OpenIdErrorReturned,
-    OpenIdFault,
-    OpenIdProviderMetadata,
-    OpenIdProviderUnreachable,
-)
 from core.federation.connections.model.saml import ProviderRedirect
 from core.federation.connections.model.settings import OidcSettings, SamlSettings
 from core.federation.saml.metadata import charge_fetch_of
@@ -104,29 +95,31 @@ async def _check_openid(ports: Ports, details: ConnectionDetails, settings: Oidc
     return await check_client(ports, client, openid.redirect_uri(connection, base_url))
 
 
-async def check_client(ports: Ports, client: OpenIdClient, redirect_uri: str) -> list[ConnectionProblem]:
+async def check_client(ports: Ports, client: openid_model.OpenIdClient, redirect_uri: str) -> list[ConnectionProblem]:
     """Return the problems of our client at a provider. The metadata and the keys are fetched now."""
     try:
         metadata = await ports.openid_providers.discover(client, refresh=True)
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+    except (openid_model.OpenIdAnswerRefused, openid_model.OpenIdProviderUnreachable) as problem:
         return [describe(problem)]
     problems = await _check_keys(ports, client, metadata)
     if client.authentication not in metadata.authentications:
-        return [*problems, describe(OpenIdAnswerRefused(OpenIdFault.METADATA_AUTHENTICATION))]
+        return [*problems, describe(openid_model.OpenIdAnswerRefused(openid_model.OpenIdFault.METADATA_AUTHENTICATION))]
     try:
         await ports.openid_providers.check_client(client, metadata, redirect_uri)
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+    except (openid_model.OpenIdAnswerRefused, openid_model.OpenIdProviderUnreachable) as problem:
         problems.append(describe(problem))
     return problems
 
 
-async def _check_keys(ports: Ports, client: OpenIdClient, metadata: OpenIdProviderMetadata) -> list[ConnectionProblem]:
+async def _check_keys(
+    ports: Ports, client: openid_model.OpenIdClient, metadata: openid_model.OpenIdProviderMetadata
+) -> list[ConnectionProblem]:
     try:
         keys = await ports.openid_providers.keys(client, metadata)
-    except (OpenIdAnswerRefused, OpenIdProviderUnreachable) as problem:
+    except (openid_model.OpenIdAnswerRefused, openid_model.OpenIdProviderUnreachable) as problem:
         return [describe(problem)]
     if not any(key.is_usable for key in keys):
-        return [describe(OpenIdAnswerRefused(OpenIdFault.SIGNING_KEY))]
+        return [describe(openid_model.OpenIdAnswerRefused(openid_model.OpenIdFault.SIGNING_KEY))]
     message = "The identity provider publishes the key {}, which cannot verify its tokens. Tokens signed with it are refused."
     return [ConnectionProblem("unusable_key", False, message.format(key.kid or "without an id")) for key in keys if not key.is_usable]
 
@@ -178,17 +171,17 @@ async def _check_metadata(ports: Ports, org_id: UUID, details: ConnectionDetails
 def describe(problem: errors.Refusal) -> ConnectionProblem:
     """Return the problem of a sign-in in words for admins."""
     match problem:
-        case OpenIdProviderUnreachable():
+        case openid_model.OpenIdProviderUnreachable():
             message = f"The identity provider was not reached: {problem.reason}."
             if problem.reason == SendFailure.NOT_ALLOWED:
                 message += " Use a public address, or ask the operator of Gatehouse to allow it."
             return ConnectionProblem(problem.fault, True, message)
-        case OpenIdAnswerRefused():
-            return ConnectionProblem(problem.fault, True, OPENID_FAULTS[problem.fault])
-        case OpenIdAccessDenied():
+        case openid_model.OpenIdAnswerRefused():
+            return ConnectionProblem(problem.fault, True, openid_model.OPENID_FAULTS[problem.fault])
+        case openid_model.OpenIdAccessDenied():
             message = "The identity provider refused this sign-in. Assign the application to the user there."
             return ConnectionProblem(problem.error, True, message)
-        case OpenIdErrorReturned():
+        case openid_model.OpenIdErrorReturned():
             return ConnectionProblem(problem.error, True, "The identity provider reports this error. Its log says more.")
         case SubjectMissing():
             message = "The value by which users are known did not arrive: the NameID, which cannot be transient, or the chosen attribute."

@@ -12,14 +12,7 @@ from uuid import UUID
 
 from core.federation.connections import logins, saml_logout
 from core.federation.connections.model import connections, openid
-from core.federation.connections.model.logins import (
-    BACK_FROM_LOGOUT,
-    START_LOGOUT,
-    ConnectionLogin,
-    LogoutTokenRefused,
-    LogoutTokenUsed,
-    ProviderSignOut,
-)
+from core.federation.connections.model import logins as logins_model
 from core.federation.connections.model.settings import OidcSettings
 from core.federation.connections.openid import load_client
 from core.kernel import uris, values
@@ -30,7 +23,7 @@ from core.kernel.proofs import named_login
 from ports import Ports
 
 
-async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after: str) -> ProviderSignOut | None:
+async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after: str) -> logins_model.ProviderSignOut | None:
     """Return the sign-out that goes on at the identity provider of the visitor, or None if there is none. It ends at the path `after`.
 
     Without a visitor, for example after a double click, the sign-out with the secret in this cookie goes on.
@@ -39,7 +32,7 @@ async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after
         login = await _find(ports, cookie)
         if login is None or cookie is None:
             return None
-        return ProviderSignOut(connection_endpoint_path(login.connection_id, START_LOGOUT), cookie)
+        return logins_model.ProviderSignOut(connection_endpoint_path(login.connection_id, logins_model.START_LOGOUT), cookie)
     named = named_login(visitor.browser.proofs)
     if named is None:
         return None
@@ -51,12 +44,12 @@ async def begin(ports: Ports, visitor: Visitor | None, cookie: str | None, after
         if logout_url(login.logout, "", "") is None and not await saml_logout.can_request(tx, login, ports.clock.now()):
             return None
         await tx.connection_logins.save_sign_out(login.org_id, login.id, values.digest(secret), after)
-    return ProviderSignOut(connection_endpoint_path(login.connection_id, START_LOGOUT), secret)
+    return logins_model.ProviderSignOut(connection_endpoint_path(login.connection_id, logins_model.START_LOGOUT), secret)
 
 
 def is_sign_out_at_provider(path: str | None) -> TypeGuard[str]:
     """Return whether this path of a finished sign-out leads on to an identity provider."""
-    return path is not None and path.startswith(f"{CONNECTIONS_PATH}/") and path.endswith(f"/{START_LOGOUT}")
+    return path is not None and path.startswith(f"{CONNECTIONS_PATH}/") and path.endswith(f"/{logins_model.START_LOGOUT}")
 
 
 async def find_url(ports: Ports, connection_id: UUID, secret: str | None, base_url: str) -> str | None:
@@ -66,10 +59,10 @@ async def find_url(ports: Ports, connection_id: UUID, secret: str | None, base_u
         return None
     if "name_id" in login.logout:
         return await saml_logout.request_url(ports, login, secret, base_url)
-    return logout_url(login.logout, base_url + connection_endpoint_path(connection_id, BACK_FROM_LOGOUT), secret)
+    return logout_url(login.logout, base_url + connection_endpoint_path(connection_id, logins_model.BACK_FROM_LOGOUT), secret)
 
 
-async def _find(ports: Ports, secret: str | None) -> ConnectionLogin | None:
+async def _find(ports: Ports, secret: str | None) -> logins_model.ConnectionLogin | None:
     if secret is None:
         return None
     async with ports.storage.reading() as read:
@@ -106,10 +99,10 @@ async def receive_logout(ports: Ports, caller: Caller, connection_id: UUID, toke
         raise connections.OrganizationConnectionNotFound
     try:
         await _receive_logout(ports, caller, connection, await load_client(ports, connection, connection.settings), token)
-    except (openid.OpenIdAnswerRefused, openid.OpenIdProviderUnreachable, LogoutTokenUsed) as refusal:
+    except (openid.OpenIdAnswerRefused, openid.OpenIdProviderUnreachable, logins_model.LogoutTokenUsed) as refusal:
         await logins.record_refused_sign_out(ports, caller, connection, refusal)
         # A program reads it, and no user.
-        raise LogoutTokenRefused(refusal.fault) if isinstance(refusal, openid.OpenIdAnswerRefused) else refusal from None
+        raise logins_model.LogoutTokenRefused(refusal.fault) if isinstance(refusal, openid.OpenIdAnswerRefused) else refusal from None
 
 
 async def _receive_logout(
@@ -125,6 +118,6 @@ async def _receive_logout(
         if algorithm is not None and algorithm != openid.algorithm_of(token):
             raise openid.OpenIdAnswerRefused(openid.OpenIdFault.ALGORITHM)
         if not await tx.connections.use_message(connection.org_id, connection.id, values.digest(logout.token_id), logout.valid_until):
-            raise LogoutTokenUsed
+            raise logins_model.LogoutTokenUsed
         if logout.subject is None or user_id is not None:  # an unknown user has no sign-ins
             await logins.end_at_provider(tx, connection, user_id, logout.session, ports.clock.now())
