@@ -1,9 +1,10 @@
 """The fields in every stored record are stored and read back, with generated values."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from ipaddress import IPv4Network, IPv6Network
 from pkgutil import walk_packages
@@ -32,6 +33,7 @@ VALUES: Mapping[Any, Any] = {
     timedelta: lambda number: timedelta(days=number),
     IPv4Network: lambda number: IPv4Network((number << 8, 24)),
     IPv6Network: lambda number: IPv6Network((number << 80, 48)),
+    Callable[[], bytes]: lambda number: partial(bytes, number),
     Capability: lambda number: sorted(CUSTOMIZABLE)[number % len(CUSTOMIZABLE)],
     # Which fields are stored depends on the values of other fields. They have their own tests.
     Proof: lambda number: Proof(Method.PASSWORD, NOW + timedelta(microseconds=number)),

@@ -1,17 +1,23 @@
 """Storage for reauthentications, for forms that wait for them, with sealed fields, and for the form keys of sent forms."""
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from adapters.postgres.engine import statements
-from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.records import Column, Record
 from core.authentication.model import sessions
 from core.kernel.connections import ConnectionSlug
 from ports.crypto import SecretContext
 
-FORM: Final = Record(sessions.KeptForm, "f")  # the fields are sealed
+
+def _to_json(fields: Mapping[str, str]) -> bytes:
+    return json.dumps(dict(fields)).encode()
+
+
+FORM: Final = Record(sessions.KeptForm, "f", fields=Column(read=json.loads, write=_to_json))  # stored sealed
 
 
 def secret_context(form_id: UUID) -> SecretContext:
@@ -23,7 +29,7 @@ class KeptForms(statements.SealingRepository):
 
     def _to_kept_form(self, row: statements.Row) -> sessions.KeptForm:
         *before, sealed, created_at, expires_at = row
-        return FORM.read((*before, json.loads(self._vault.open(sealed, secret_context(row[0]))), created_at, expires_at))
+        return FORM.read((*before, self._vault.open(sealed, secret_context(row[0])), created_at, expires_at))
 
     async def find(self, session_id: UUID, form_id: UUID, now: datetime) -> sessions.KeptForm | None:
         sql = f"select {FORM.columns} from kept_forms f where id = %(id)s and session_id = %(session_id)s and expires_at > %(now)s"
@@ -46,7 +52,7 @@ class KeptForms(statements.SealingRepository):
                 select id from kept_forms where session_id = %(session_id)s order by created_at desc, id desc offset %(limit)s - 1),
             removed as (delete from kept_forms f using older where f.id = older.id)
             {FORM.insert("kept_forms")}"""
-        sealed = self._vault.seal(json.dumps(dict(form.fields)).encode("utf-8", "surrogatepass"), secret_context(form.id))
+        sealed = self._vault.seal(_to_json(form.fields), secret_context(form.id))
         await self._run(sql, **FORM.values(form) | {"fields": sealed}, limit=limit)
         return True
 

@@ -1,15 +1,21 @@
 """Sign-ins at the organizations' connections. The values for a sign-out there are encrypted."""
 
 import json
+from collections.abc import Mapping
 from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.engine import statements
-from adapters.postgres.engine.records import Record
+from adapters.postgres.engine.records import Column, Record
 from core.federation.connections.model.logins import ConnectionLogin
 from ports.crypto import SecretContext
 
-LOGIN: Final = Record(ConnectionLogin, "l")  # the values in `logout` are sealed
+
+def _to_json(logout: Mapping[str, str]) -> bytes:
+    return json.dumps(dict(logout)).encode()
+
+
+LOGIN: Final = Record(ConnectionLogin, "l", logout=Column(read=json.loads, write=_to_json))  # stored sealed
 ADD: Final = LOGIN.insert("connection_logins")
 
 
@@ -22,7 +28,7 @@ class ConnectionLogins(statements.SealingRepository):
 
     def _to_login(self, row: statements.Row) -> ConnectionLogin:
         *before, sealed, created_at, ends_at = row
-        return LOGIN.read((*before, json.loads(self._vault.open(sealed, secret_context(row[0]))), created_at, ends_at))
+        return LOGIN.read((*before, self._vault.open(sealed, secret_context(row[0])), created_at, ends_at))
 
     async def find(self, org_id: UUID, id_: UUID, user_id: UUID) -> ConnectionLogin | None:
         sql = f"select {LOGIN.columns} from connection_logins l where l.org_id = %(org_id)s and l.id = %(id)s and l.user_id = %(user_id)s"
@@ -42,7 +48,7 @@ class ConnectionLogins(statements.SealingRepository):
         return await self._one(self._to_login, sql, org_id=org_id, connection_id=connection_id, value=value)
 
     async def add(self, login: ConnectionLogin) -> None:
-        sealed = self._vault.seal(json.dumps(dict(login.logout)).encode(), secret_context(login.id))
+        sealed = self._vault.seal(_to_json(login.logout), secret_context(login.id))
         await self._write(ADD, **LOGIN.values(login) | {"logout": sealed})
 
     async def save_sign_out(self, org_id: UUID, id_: UUID, secret_hash: bytes, after: str) -> None:

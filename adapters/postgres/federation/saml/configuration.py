@@ -36,7 +36,7 @@ CONFIGURE: Final = f"""
     {CONFIGURATION.insert("saml_configurations", "service_id", "org_id", "updated_at")}
     on conflict (service_id) do update set {CONFIGURATION.overwrites(without=())}, updated_at = excluded.updated_at"""
 to_configuration_if_any: Final = CONFIGURATION.if_any("enabled")
-CERTIFICATE: Final = records.Record(SamlCertificate, "k")  # the private key is sealed
+CERTIFICATE: Final = records.Record(SamlCertificate, "k", private_key=records.Column(write=lambda key: key()))  # stored sealed
 SETUP: Final = f"{CONTEXT.columns}, {CONFIGURATION.columns}, {CERTIFICATE.columns}"
 SETUP_WIDTH: Final = CONTEXT.width + CONFIGURATION.width + CERTIFICATE.width
 SETUP_TABLES: Final = """
