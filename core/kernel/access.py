@@ -29,23 +29,32 @@ class Restricted(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
+class EffectDemands:
+    """What an effect demands from its caller."""
+
+    # The effect remains when the caller is gone. Impersonators are refused (security I-4), and a service account needs
+    # an owner's grant for the capability.
+    outlives: bool = False
+    asks_policy: bool = True  # False: members need not meet the organization's sign-in policy
+    # For a user with a session
+    age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY  # the sign-in's highest age (security A-12)
+    changes_factors: bool = False  # all the user's sign-in policies must accept the sign-in (security PK-8)
+    ends_session: bool = False  # impersonators may end the session, even if the platform's policy refuses their sign-in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement(EffectDemands):
     """What a route requires from its caller.
 
     `scope` is needed by tokens that have scopes. None: such tokens cannot use the route. A route that `needs_person`
-    needs a user with a session. If a route `outlives`, its effect remains when its caller is gone.
+    needs a user with a session.
     """
 
     capability: roles.Capability | None = None
     scope: api_scopes.ApiScope | None = None
     inactive: bool = False  # the organization need not be active
     needs_person: bool = False
-    outlives: bool = False
-    asks_policy: bool = True  # the organization's sign-in policy counts
     # For a user with a session
-    age: sign_in_age.SignInAge = sign_in_age.SignInAge.ANY  # the sign-in age (security A-12)
-    changes_factors: bool = False  # all the user's sign-in policies must accept the sign-in (security PK-8)
-    ends_session: bool = False  # impersonators may end the session, even if the platform's policy refuses their sign-in
     applications: ApplicationTokens = ApplicationTokens.NONE
     restricted: Restricted = Restricted.NO
     is_of_platform: bool = False  # for platform owners only

@@ -1,14 +1,14 @@
 """The access rule of a route, and its requirement on the caller."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum, auto
 from functools import cache
 from typing import Any, Final
 
 from core.kernel import api_scopes, roles
 from core.kernel.access import ApplicationTokens as ApplicationTokens
-from core.kernel.access import Requirement
+from core.kernel.access import EffectDemands, Requirement
 from core.kernel.access import Restricted as Restricted
 from core.kernel.rate_limits import Bucket
 from entrypoints.http.edge.access import effects
@@ -136,16 +136,12 @@ def _requirement(access: Access, method: str) -> Requirement:
         capability=access.capability,
         scope=scope,
         inactive=access.inactive,
-        asks_policy=row.asks_policy,
         needs_person=row.programs is not effects.Programs.ALL,
-        outlives=row.outlives,
-        age=row.age,
-        changes_factors=row.changes_factors,
-        ends_session=row.ends_session,
         applications=access.applications,
         restricted=access.restricted,
         is_of_platform=access.is_of_platform,
         is_verified=access.verified,
+        **{field.name: getattr(row, field.name) for field in fields(EffectDemands)},
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
+from core.kernel.access import EffectDemands
 from core.kernel.sign_in_age import SignInAge
 
 
@@ -28,28 +29,21 @@ class Programs(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EffectRow:
+class EffectRow(EffectDemands):
     """What an effect, or a named exception, requires."""
 
     effect: Effect
-    # The effect remains when the caller is gone. Impersonators are refused (security I-4), and a service account needs
-    # an owner's grant for the capability.
-    outlives: bool = True
-    age: SignInAge = SignInAge.ANY  # the sign-in's highest age (security A-12)
     programs: Programs = Programs.ALL
-    changes_factors: bool = False  # all the user's sign-in policies must accept the sign-in (security PK-8)
-    asks_policy: bool = True  # False: members need not meet the organization's sign-in policy
-    ends_session: bool = False  # impersonators may end the session, even if the platform's policy refuses their sign-in
     reason: str = ""  # why an exception is made
 
 
-SHOWS: Final = EffectRow(effect=Effect.SHOWS, outlives=False)
-CHANGES: Final = EffectRow(effect=Effect.CHANGES, age=SignInAge.RECENT)
+SHOWS: Final = EffectRow(effect=Effect.SHOWS)
+CHANGES: Final = EffectRow(effect=Effect.CHANGES, outlives=True, age=SignInAge.RECENT)
 GIVES: Final = replace(CHANGES, effect=Effect.GIVES)
-ACTS_ON_ME: Final = EffectRow(effect=Effect.ACTS_ON_ME, age=SignInAge.FRESH, programs=Programs.NONE)
-MINE: Final = EffectRow(effect=Effect.MINE)
+ACTS_ON_ME: Final = EffectRow(effect=Effect.ACTS_ON_ME, outlives=True, age=SignInAge.FRESH, programs=Programs.NONE)
+MINE: Final = EffectRow(effect=Effect.MINE, outlives=True)
 ENDS: Final = replace(SHOWS, effect=Effect.ENDS)
-PROTOCOL: Final = EffectRow(effect=Effect.PROTOCOL, programs=Programs.NONE)
+PROTOCOL: Final = EffectRow(effect=Effect.PROTOCOL, outlives=True, programs=Programs.NONE)
 
 # The exceptions
 SHOWS_PEOPLE: Final = replace(SHOWS, programs=Programs.NONE, reason="It shows how people sign in, or writes to the caller's mailbox.")
