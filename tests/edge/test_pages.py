@@ -548,8 +548,7 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/identities.html": {
         **ACCOUNT,
-        "linked": [{"provider": "codehost", "email": None, "provider_user_id": "583231", "linked_at": AT}],
-        "names": {"codehost": "Codehost"},
+        "linked": [({"provider": "codehost", "email": None, "provider_user_id": "583231", "linked_at": AT}, "Codehost")],
         "others": [{"name": "Websuite", "provider": "websuite", "can_be_linked": True, "at_an_application": True}],
         "links": [{"connection": "Okta & Sons", "organization": "Acme & Sons", "connection_id": "1", "linked_at": AT}],
         "problem": "It is linked already.",

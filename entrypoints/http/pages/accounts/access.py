@@ -131,8 +131,7 @@ async def _identities_values(_: console_forms.Form, provider: str = "") -> dict[
     linkable_providers = await oauth_credentials.list_platform_providers(kit.ports()) - linked_providers
     names = kit.ports().policy.provider_names
     return {
-        "linked": linked,
-        "names": names,
+        "linked": [(identity, names[identity.provider]) for identity in linked],
         "others": [
             {
                 "name": names[provider],
