@@ -12,7 +12,7 @@ from core.applications.model import access_reasons, users
 from core.applications.model.authorization import GivingGroup
 from core.applications.model.services import Service, ServiceNotFound
 from core.applications.model.users import EndUserNotFound
-from core.kernel import callers, values
+from core.kernel import access, callers, values
 from core.kernel.access import may_view
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
@@ -49,6 +49,24 @@ async def save_settings(
             await tx.organization_sessions.end_without_access(new.org_id, [new.id], None, new.updated_at)
             tx.record(events.access_updated(old, new))
     return settings
+
+
+async def load_audience(ports: Ports, caller: callers.OrganizationCaller, service: Service | None) -> users.Audience:
+    """Return the users that each policy would admit today to a service, or to a new one. Numbers that the caller may not see are None."""
+    sees_members = access.may_view(caller, Capability.MEMBERS_VIEW)
+    sees_users = access.may_view(caller, Capability.END_USERS_VIEW)
+    async with ports.storage.reading() as read:
+        organization = await read.organizations.by_id(caller.acts_in.id) or refuse(access.OrganizationNotFound)
+        assigned, groups_assigned = 0, 0
+        if service is not None and sees_users:
+            assigned = (await read.assignments.page(service.org_id, service.id, values.Page(1, 1))).total
+            groups_assigned = len(await read.assignments.groups(service.org_id, service.id))
+    return users.Audience(
+        organization.name,
+        organization.member_count if sees_members else None,
+        assigned if sees_users else None,
+        groups_assigned if sees_users else None,
+    )
 
 
 async def _end_directory_assignments(tx: Transaction, service: Service) -> None:

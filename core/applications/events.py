@@ -9,7 +9,7 @@ from core.applications.model.authorization import AuthorizationChanges, Authoriz
 from core.applications.model.client_settings import thumbprint
 from core.applications.model.plans import Cancellation, Plan
 from core.applications.model.services import CLAIM_MEMBERS, SETTINGS, Service
-from core.applications.model.users import EnrollmentOrigin
+from core.applications.model.users import AccessPolicy, EnrollmentOrigin
 from core.kernel.event_catalog import EVENT_KINDS, Event, field_changes
 from core.kernel.proofs import FactorKind
 from core.kernel.roles import RoleName
@@ -57,8 +57,13 @@ def email_changed(user_id: UUID, service: Service) -> Event:
 
 
 def service_created(service: Service) -> Event:
-    """A service was created. `registered_with` names the registration token with which a client created it."""
+    """A service was created. `registered_with` names the registration token with which a client created it.
+
+    `access_policy` is left out for the policy `anyone`.
+    """
     details = {**service_details(service), "service_type": service.service_type.value, "client_id": service.client_name}
+    if service.access.policy is not AccessPolicy.ANYONE:
+        details["access_policy"] = service.access.policy.value
     if service.registered_with is not None:
         details["registered_with"] = service.registered_with
     return Event(EVENT_KINDS["service.created"], str(service.id), org_id=service.org_id, details=details)

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
 from core.accounts import images
 from core.applications import cancellations, events
 from core.applications.model import client_settings, plans, services
 from core.applications.model.services import CreatedService, ServiceSlugTaken, ServiceType, SettingChanges
-from core.applications.model.users import AccessPolicy
+from core.applications.model.users import AccessPolicy, AccessSettings
 from core.kernel import callers, errors, values
 from core.kernel.access import OrganizationNotFound
 from core.kernel.callers import OrganizationStatus
@@ -21,6 +22,8 @@ from core.tenancy.group_names import require_free_new_name
 from core.tenancy.model import organizations as organizations_model
 from core.tenancy.model.organizations import ApplicationClosed, Organization
 from ports import Ports, storage
+
+ANYONE: Final = AccessSettings()  # the API's default
 
 
 async def find(ports: Ports, caller: callers.OrganizationCaller, slug: str) -> services.Service:
@@ -71,12 +74,13 @@ async def create(
     name: str,
     service_type: services.ServiceType,
     settings: services.SettingChanges,
+    access: AccessSettings = ANYONE,
 ) -> services.CreatedService:
     """Create a service with a free plan in the caller's organization. `settings` need not repeat the name and the type.
 
     Raises: the errors of `draft`, `add` and `require_compatible`.
     """
-    new = draft(ports, caller.acts_in.id, slug, name, service_type, settings)
+    new = draft(ports, caller.acts_in.id, slug, name, service_type, settings, access)
     async with ports.storage.transaction(by=caller) as tx:
         created = await add(tx, caller, new)  # locks the organization, so that its policy cannot change
         await sign_in_policies.require_compatible(ports, tx, new.service.org_id, new.service.policy_application)
@@ -84,9 +88,18 @@ async def create(
 
 
 def draft(
-    ports: Ports, org_id: UUID, slug: str, name: str, service_type: services.ServiceType, settings: services.SettingChanges
+    ports: Ports,
+    org_id: UUID,
+    slug: str,
+    name: str,
+    service_type: services.ServiceType,
+    settings: services.SettingChanges,
+    access: AccessSettings = ANYONE,
 ) -> ServiceDraft:
-    """Return a new service for the organization. Raises: SlugInvalid, SlugReserved; the errors of `_apply`."""
+    """Return a new service for the organization. `access` must not have the policy `assigned`, which needs a free name.
+
+    Raises: SlugInvalid, SlugReserved; the errors of `_apply`.
+    """
     now = ports.clock.now()
     empty = services.Service(
         id=values.new_id(),
@@ -102,6 +115,7 @@ def draft(
         subscription_count=0,
         created_at=now,
         updated_at=now,
+        access=access,
     )
     service, client_secret = services.ensure_client_secret(_apply(ports, empty, {**settings, "name": name, "service_type": service_type}))
     plan = plans.Plan(
@@ -138,11 +152,16 @@ async def store(tx: storage.Transaction, organization: Organization, new: Servic
 
 
 async def create_by_form(
-    ports: Ports, caller: callers.OrganizationCaller, name: str, service_type: services.ServiceType, settings: services.SettingChanges
+    ports: Ports,
+    caller: callers.OrganizationCaller,
+    name: str,
+    service_type: services.ServiceType,
+    settings: services.SettingChanges,
+    access: AccessSettings,
 ) -> services.CreatedService:
     """Create a service as `create` does, with the first free slug that resembles its name."""
     return await values.create_with_free_slug(
-        name, "application", lambda slug: create(ports, caller, slug, name, service_type, settings), services.ServiceSlugTaken
+        name, "application", lambda slug: create(ports, caller, slug, name, service_type, settings, access), services.ServiceSlugTaken
     )
 
 

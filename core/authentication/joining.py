@@ -95,7 +95,9 @@ async def launch_url(ports: Ports, org_id: UUID) -> str | None:
     """Return the launch URL if exactly one application that admits all members has a launch URL, or None."""
     async with ports.storage.reading() as read:
         services = [
-            service for policy in (AccessPolicy.ANYONE, AccessPolicy.MEMBERS) for service in await read.services.with_policy(org_id, policy)
+            service
+            for policy in (AccessPolicy.ANYONE, AccessPolicy.MEMBERS, AccessPolicy.MEMBERS_AND_ASSIGNED)
+            for service in await read.services.with_policy(org_id, policy)
         ]
     urls = [service.access.launch_url for service in services if service.access.launch_url is not None]
     return urls[0] if len(urls) == 1 else None

@@ -64,7 +64,8 @@ def _admits(table: LiteralString, user_id: LiteralString, is_assigned: LiteralSt
     org_id: LiteralString = f"{table}.org_id"
     return f"""(not {is_blocked(org_id, user_id)} and not {is_blocked_by_admin(org_id, user_id)} and case {table}.access_policy
         when 'anyone' then true
-        when 'members' then {has_membership(f"{table}.org_id", user_id)}
+        when 'members' then {has_membership(org_id, user_id)}
+        when 'members_and_assigned' then {has_membership(org_id, user_id)} or {is_assigned}
         else {is_assigned} end)"""
 
 
@@ -81,6 +82,7 @@ def may_sign_on(service: LiteralString, user_id: LiteralString) -> LiteralString
             or {service}.saml_self_enrolled and exists (
                 select 1 from service_users e where e.service_id = {service}.id and e.user_id = {user_id} and not e.by_membership)
         when 'members' then {is_member}
+        when 'members_and_assigned' then {is_member} or {_is_assigned(service, user_id)}
         else true end)"""
 
 

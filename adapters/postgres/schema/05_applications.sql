@@ -20,7 +20,7 @@ create table services (
     pkce_without_secret                    boolean not null default false,
     -- who may use the service
     access_policy                          text not null default 'anyone'
-        constraint services_access_policy check (access_policy in ('anyone', 'members', 'assigned')),
+        constraint services_access_policy check (access_policy in ('anyone', 'members', 'members_and_assigned', 'assigned')),
     -- under the policy `anyone`, SAML also admits users who enrolled themselves
     saml_self_enrolled                     boolean not null default false,
     launch_url                             text,  -- where "My applications" opens the service

@@ -67,7 +67,7 @@ create table api_resources (
     scope_names                       text[] not null,
     scope_descriptions                text[] not null,
     token_seconds                     integer not null check (token_seconds between 60 and 3600),
-    access_policy                     text not null check (access_policy in ('anyone', 'members', 'assigned')),
+    access_policy                     text not null check (access_policy in ('anyone', 'members', 'members_and_assigned', 'assigned')),
     created_at                        timestamptz not null,
     updated_at                        timestamptz not null,
     -- `external_*`: the external clients, which no organization registered, that may ask for the resource

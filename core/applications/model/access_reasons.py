@@ -130,7 +130,9 @@ def reason_of(user: UserState, application: ApplicationFacts) -> AccessReason:
             return AccessReason.ANYONE
         case AccessPolicy.MEMBERS:
             return AccessReason.MEMBER if user.is_member else AccessReason.NOT_MEMBER
-        case AccessPolicy.ASSIGNED:
+        case AccessPolicy.ASSIGNED | AccessPolicy.MEMBERS_AND_ASSIGNED:
+            if user.is_member and application.policy is AccessPolicy.MEMBERS_AND_ASSIGNED:
+                return AccessReason.MEMBER
             if application.is_assigned:
                 return AccessReason.ASSIGNED
             if application.is_subscribed:

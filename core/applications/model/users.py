@@ -46,6 +46,7 @@ class AccessPolicy(StrEnum):
 
     ANYONE = "anyone"  # every account; signing in enrolls it
     MEMBERS = "members"  # the organization's members
+    MEMBERS_AND_ASSIGNED = "members_and_assigned"  # members, and all users that ASSIGNED admits
     ASSIGNED = "assigned"  # assigned users, users in assigned groups, and users with a live subscription
 
 
@@ -89,6 +90,16 @@ class AccessSettings:
         if flaw := uris.web_flaw(launch_url):
             raise LaunchUrlInvalid(f"The launch URL is not allowed: {flaw}")
         return replace(self, launch_url=launch_url)
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """The users that each policy would admit today. A number is None if the reader may not see these users."""
+
+    organization: str  # its name
+    members: int | None
+    assigned: int | None  # users that are assigned to the service one by one
+    groups: int | None  # assigned groups
 
 
 @dataclass(frozen=True, slots=True)

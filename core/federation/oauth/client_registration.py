@@ -61,12 +61,12 @@ async def _register_application(ports: Ports, caller: Caller, members: Mapping[s
 
     async def create(slug: Slug) -> CreatedService:
         try:
-            draft = services.draft(ports, client.org_id, slug, name, registration.service_type, registration.settings)
+            # Not `assigned`: such applications need different names.
+            access = users.AccessSettings(policy=users.AccessPolicy.MEMBERS)
+            draft = services.draft(ports, client.org_id, slug, name, registration.service_type, registration.settings, access)
         except errors.Invalid as refusal:  # for example a key that is too short
             raise client_registration.RegistrationInvalid(refusal.message) from None
-        # Not `assigned`: such applications need different names.
-        access = users.AccessSettings(policy=users.AccessPolicy.MEMBERS)
-        service = replace(draft.service, access=access, registered_with=client.name)
+        service = replace(draft.service, registered_with=client.name)
         return await registration_tokens.use(ports, client, replace(draft, service=service))
 
     slug = next(Slug.suggest(name, "application"))

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from core.applications import services
 from core.applications.model.services import Service, ServiceNotFound, ServiceSlugTaken, ServiceType
+from core.applications.model.users import AccessSettings
 from core.authentication.model.claim_document import ATTRIBUTE
 from core.federation.saml import events, metadata
 from core.federation.saml.model.configuration import (
@@ -339,7 +340,7 @@ async def set_up(
 
 
 async def create_service(
-    ports: Ports, caller: callers.OrganizationCaller, name: str, settings: ServiceProviderSettings
+    ports: Ports, caller: callers.OrganizationCaller, name: str, settings: ServiceProviderSettings, access: AccessSettings
 ) -> tuple[Service, Sequence[SamlProblem]]:
     """Create a web application that signs users in with SAML, and return it and the problems of its metadata.
 
@@ -349,7 +350,7 @@ async def create_service(
     configuration = await prepare(ports, described)
 
     async def create(slug: values.Slug) -> Service:
-        draft = services.draft(ports, caller.acts_in.id, slug, name, ServiceType.WEB, {})
+        draft = services.draft(ports, caller.acts_in.id, slug, name, ServiceType.WEB, {}, access)
         certificate = await ports.certificates.create(caller.acts_in.slug, slug, ports.clock.now(), CERTIFICATE_YEARS)
         async with ports.storage.transaction(by=caller) as tx:
             created = await services.add(tx, caller, draft)

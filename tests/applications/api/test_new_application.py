@@ -93,3 +93,32 @@ async def test_a_platform_owner_at_the_limit_gets_a_link_to_raise_it(owner_brows
     [(org_id,)] = await run_sql(pool, "select id from organizations where slug = 'acme'")
     for path in (NEW, f"{ROOT}/applications"):
         assert f'<a href="/app/platform/organizations/{org_id}#tier">raise the limit</a>' in main_of(await owner_browser.open(path))
+
+
+async def test_the_wizard_asks_who_may_sign_in_and_proposes_the_members(owner_browser: FakeBrowser, pool: Pool) -> None:
+    page = await owner_browser.open(f"{NEW}?kind=web")
+    form = html.document_fromstring(page.text).xpath("//form[.//input[@name='policy']]")[0]
+    options = {each.get("value"): each.get("checked") is not None for each in form.xpath(".//input[@name='policy']")}
+    assert options == {"members": True, "members_and_assigned": False, "anyone": False}
+    asked = " ".join(form.text_content().split())
+    for text in ("Members of Acme", "Members and people you add", "Anyone who signs up", "Today: 1 member.", "people you don't know"):
+        assert text in asked
+    created = {}
+    for number, policy in enumerate((None, *list(options)[1:])):
+        answer = await send(owner_browser, name=f"Shop {number}", proposed="yes", **({} if policy is None else {"policy": policy}))
+        assert answer.status == 200
+        [(created[policy],)] = await run_sql(pool, "select access_policy from services where name = %s", f"Shop {number}")
+    assert created == {None: "members", "members_and_assigned": "members_and_assigned", "anyone": "anyone"}
+    logged = "select details ->> 'access_policy' from audit_log where action = 'service.created' order by created_at"
+    assert await run_sql(pool, logged) == [("members",), ("members_and_assigned",), (None,)]
+
+
+async def test_the_chosen_policy_stays_in_a_form_that_comes_back(owner_browser: FakeBrowser, pool: Pool) -> None:
+    for fields, checked in (({"policy": "anyone", "name": ""}, ["anyone"]), ({"policy": "assigned"}, []), ({"policy": "nonsense"}, [])):
+        refused = await send(owner_browser, proposed="yes", **fields)
+        assert refused.status == 400
+        assert html.document_fromstring(refused.text).xpath("//input[@name='policy' and @checked]/@value") == checked
+    assert "Choose who may sign in." in refused.text
+    saml = await send(owner_browser, await owner_browser.open(f"{NEW}?kind=saml"), kind="saml", policy="anyone", proposed="yes")
+    assert saml.status == 303
+    assert await run_sql(pool, "select access_policy from services") == [("anyone",)]

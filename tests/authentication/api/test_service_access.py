@@ -51,12 +51,19 @@ STATES: Final = {
 BLOCKED: Final = {"blocked", "blocked by an admin"}
 ASSIGNED: Final = {"of an API key", "of the directory", "of an admin", "subscriber"}
 MEMBERS: Final = {"member"}
-ADMITTED: Final = {"anyone": set(STATES) - BLOCKED, "members": MEMBERS | {"unconfirmed member"}, "assigned": ASSIGNED}
+WITH_UNCONFIRMED: Final = MEMBERS | {"unconfirmed member"}
+ADMITTED: Final = {
+    "anyone": set(STATES) - BLOCKED,
+    "members": WITH_UNCONFIRMED,
+    "members_and_assigned": WITH_UNCONFIRMED | ASSIGNED,
+    "assigned": ASSIGNED,
+}
 # SAML, under the policy and with or without `saml_self_enrolled`. Only confirmed memberships count.
 ADMITTED_BY_SAML: Final = {
     ("anyone", False): MEMBERS | ASSIGNED,
     ("anyone", True): set(STATES) - BLOCKED - {"stranger", "unconfirmed member"},
     ("members", True): MEMBERS,
+    ("members_and_assigned", True): MEMBERS | ASSIGNED,
     ("assigned", True): ASSIGNED,
 }
 

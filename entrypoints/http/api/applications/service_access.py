@@ -34,7 +34,7 @@ class ServiceAccessRequest(kit.RequestModel):
     policy: Annotated[users.AccessPolicy, Field(strict=False)] = Field(
         description="The users that the service admits. `anyone`: every account, which becomes an end user by signing in. `members`: "
         "members of the organization. `assigned`: users that an admin, an API key or the directory assigned, users in an assigned group, "
-        "and subscribers.",
+        "and subscribers. `members_and_assigned`: members, and these users.",
         examples=["assigned"],
     )
     saml_self_enrolled: bool = Field(default=False, description=SELF_ENROLLED)
@@ -54,7 +54,7 @@ class ServiceAccessResponse(kit.ResponseModel):
 async def get(org_slug: str, service_slug: str) -> ServiceAccessResponse:
     """Get a service's access settings.
 
-    They decide who may use the service: anyone, members, or assigned users.
+    They decide who may use the service: anyone, members, assigned users, or members and assigned users.
     """
     return ServiceAccessResponse.of((await services.find(kit.ports(), kit.acting(), service_slug)).access)
 

@@ -178,7 +178,8 @@ class ApiResourceAccessRequest(kit.RequestModel):
 
     policy: Annotated[AccessPolicy, Field(strict=False)] = Field(
         description="The users that applications get tokens for. `anyone`: every user of the application. `members`: members of the "
-        "organization. `assigned`: users that an admin assigned to the API resource, and users in an assigned group.",
+        "organization. `assigned`: users that an admin assigned to the API resource, and users in an assigned group. "
+        "`members_and_assigned`: members, and these users.",
         examples=["members"],
     )
 
@@ -232,7 +233,7 @@ class ResourceAssignmentListResponse(kit.ResponseModel):
 async def list_assignments(org_slug: str, resource_id: UUID, query_args: AssignmentsQuery) -> ResourceAssignmentListResponse:
     """List the users that are assigned to an API resource.
 
-    Assignments count under the policy `assigned`. 403 if your role does not see the organization's end users.
+    Assignments count under the policies `assigned` and `members_and_assigned`. 403 if your role does not see the organization's end users.
     """
     result = await api_resources.list_assignments(
         kit.ports(), kit.acting(), resource_id, query_args.page_request(), search=query_args.search
@@ -273,7 +274,7 @@ async def assign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
 async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
     """End a user's assignment to an API resource.
 
-    Under the policy `assigned`, the user loses access at the next refresh, and introspection calls
+    Unless another rule admits them, the user loses access at the next refresh, and introspection calls
     their tokens inactive at once.
     """
     await api_resources.unassign(kit.ports(), kit.acting(), resource_id, user_id)
@@ -284,7 +285,8 @@ async def unassign(org_slug: str, resource_id: UUID, user_id: UUID) -> None:
 async def list_groups(org_slug: str, resource_id: UUID) -> AssignedGroupListResponse:
     """List the groups that are assigned to an API resource.
 
-    Under the policy `assigned`, applications get tokens for their users. 403 if your role does not see the organization's end users.
+    Under the policies `assigned` and `members_and_assigned`, applications get tokens for their users. 403 if your role
+    does not see the organization's end users.
     """
     return to_group_list(await api_resources.list_groups(kit.ports(), kit.acting(), resource_id))
 
@@ -295,7 +297,7 @@ async def list_groups(org_slug: str, resource_id: UUID) -> AssignedGroupListResp
 async def assign_group(org_slug: str, resource_id: UUID, group_id: UUID) -> None:
     """Assign a group to an API resource.
 
-    Under the policy `assigned`, applications get tokens for the group's confirmed members and end users. Assigning a group again changes
+    Under these policies, applications get tokens for the group's confirmed members and end users. Assigning a group again changes
     nothing.
     """
     await api_resources.assign_group(kit.ports(), kit.acting(), resource_id, group_id)

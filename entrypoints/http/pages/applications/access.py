@@ -27,9 +27,10 @@ routes = Blueprint("access_pages", __name__)
 ACCESS: Final = f"{APPLICATION}/access"
 ASSIGNMENTS: Final = f"{APPLICATION}/assignments"
 POLICIES: Final = [
-    (users.AccessPolicy.ANYONE.value, "Everyone with an account"),
     (users.AccessPolicy.MEMBERS.value, "Members of the organization"),
-    (users.AccessPolicy.ASSIGNED.value, "Assigned users and groups, and users with a subscription"),
+    (users.AccessPolicy.MEMBERS_AND_ASSIGNED.value, "Members and people you add"),
+    (users.AccessPolicy.ASSIGNED.value, "Only people you add"),
+    (users.AccessPolicy.ANYONE.value, "Anyone who signs up"),
 ]
 ASSIGNMENT_FIELDS: Final[console_forms.Fields] = {users.AssigneeNotFound: "email", groups.OrganizationGroupNotFound: "group"}
 FIELDS: Final[console_forms.Fields] = {access_model.LaunchUrlInvalid: "launch_url", groups.SharedNameTaken: "policy"}
@@ -37,6 +38,24 @@ FIELDS: Final[console_forms.Fields] = {access_model.LaunchUrlInvalid: "launch_ur
 
 async def _find(service_slug: str) -> Service:
     return await services.find(kit.ports(), kit.acting_member(), service_slug)
+
+
+def policy_options(audience: users.Audience) -> list[tuple[str, str, str]]:
+    """Return the policies with their labels, and with the users that each policy admits today."""
+    texts = dict(POLICIES) | {users.AccessPolicy.MEMBERS.value: f"Members of {audience.organization}"}
+    members = "the members" if audience.members is None else consequences.count(audience.members, "member")
+    added = "the users and groups that are assigned"
+    if audience.assigned is not None and audience.groups is not None:
+        added = f"{consequences.count(audience.assigned, 'added user')} and {consequences.count(audience.groups, 'added group')}"
+    if audience.assigned == audience.groups == 0:
+        added = "no added people"
+    admitted = {
+        users.AccessPolicy.MEMBERS.value: f"Today: {members}.",
+        users.AccessPolicy.MEMBERS_AND_ASSIGNED.value: f"Today: {members} and {added}. Subscribers are admitted, too.",
+        users.AccessPolicy.ASSIGNED.value: f"Today: {added}. Subscribers are admitted, too.",
+        users.AccessPolicy.ANYONE.value: "Today: everyone who has an account on this site or creates one, also people you don't know.",
+    }
+    return [(value, texts[value], admitted[value]) for value, _ in POLICIES]
 
 
 async def _values(typed: console_forms.Form, service_slug: str) -> dict[str, Any]:
@@ -50,7 +69,7 @@ async def _values(typed: console_forms.Form, service_slug: str) -> dict[str, Any
     }
     return {
         **application_values(service),
-        "policies": POLICIES,
+        "policies": policy_options(await access.load_audience(kit.ports(), kit.acting_member(), service)),
         "typed": typed or stored,
         "policy": settings.policy.value,
     }

@@ -8,9 +8,10 @@ from typing import Any, Final
 from pydantic import Field
 from quart import Blueprint, Response
 
-from core.applications import services
+from core.applications import access, services
 from core.applications.model import services as model
 from core.applications.model.services import POST_LOGOUT_REDIRECT_URIS, CreatedService, ServiceQuota, ServiceType
+from core.applications.model.users import AccessPolicy, AccessSettings
 from core.federation.saml import configuration
 from core.kernel import errors, uris
 from core.kernel.roles import Capability
@@ -19,6 +20,7 @@ from entrypoints.http import kit
 from entrypoints.http.api.applications.services import ServiceRequest
 from entrypoints.http.pages import console, console_forms, form_values
 from entrypoints.http.pages.applications import applications, frameworks, saml
+from entrypoints.http.pages.applications.access import policy_options
 from entrypoints.http.pages.applications.applications import application_path
 
 routes = Blueprint("new_application_pages", __name__)
@@ -26,12 +28,21 @@ routes = Blueprint("new_application_pages", __name__)
 PAGE: Final = "/app/organizations/<org_slug>/applications/new"
 API: Final = "POST /api/organizations/<org_slug>/services"
 PROPOSED: Final = "proposed"  # the field that says that the user has seen proposed sign-out addresses
+
+
+class PolicyUnknown(errors.Invalid):
+    """Choose who may sign in."""
+
+
 FIELDS: Final[console_forms.Fields] = {
     model.RedirectUriInvalid: "redirect_uris",
     model.DuplicateRedirectUri: "redirect_uris",
     model.PostLogoutRedirectUriInvalid: POST_LOGOUT_REDIRECT_URIS,
     NameUsedTooOften: "name",
+    PolicyUnknown: "policy",
 }
+# Not `assigned`: it needs a free name, and admits no user at first. The page of the application has it.
+OFFERED: Final = (AccessPolicy.MEMBERS, AccessPolicy.MEMBERS_AND_ASSIGNED, AccessPolicy.ANYONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +100,7 @@ async def show_wizard(org_slug: str, query_args: KindQuery) -> Response:
     kind, quota = KINDS.get(query_args.kind), await services.load_quota(kit.ports(), kit.acting_member())
     if kind is None or quota.is_reached:
         return await console.console_page("applications/new_application.html", **_first_values(quota))
-    return await console.console_page("applications/new_application_form.html", **_form_values(query_args.kind, kind, {}))
+    return await console.console_page("applications/new_application_form.html", **await _form_values(query_args.kind, kind, {}))
 
 
 def _first_values(quota: ServiceQuota) -> dict[str, Any]:
@@ -100,8 +111,21 @@ def _list_path() -> str:
     return console.organization_path("/applications")
 
 
-def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, Any]:
-    return {"kind_name": name, "kind": kind, "typed": typed, "path": _list_path(), "has_proposal": False}
+async def _form_values(name: str, kind: Kind, typed: Mapping[str, str]) -> dict[str, Any]:
+    audience = await access.load_audience(kit.ports(), kit.acting_member(), None)
+    return {
+        "kind_name": name,
+        "kind": kind,
+        "typed": {"policy": AccessPolicy.MEMBERS.value, **typed},
+        "policies": [option for option in policy_options(audience) if option[0] in OFFERED],
+        "path": _list_path(),
+        "has_proposal": False,
+    }
+
+
+def _read_access(form: Mapping[str, str]) -> AccessSettings:
+    policy = form.get("policy", AccessPolicy.MEMBERS.value)
+    return AccessSettings(AccessPolicy(policy)) if policy in OFFERED else errors.refuse(PolicyUnknown)
 
 
 def _propose(form: console_forms.Form) -> str:
@@ -123,22 +147,27 @@ def _propose(form: console_forms.Form) -> str:
 )
 @console_forms.restores
 async def create_application(org_slug: str, form: console_forms.Form) -> Response:
-    """Create an application. Its secret is shown only once. A form without a sign-out address comes back once, with a proposal."""
+    """Create an application, by default for the members. Its secret is shown only once.
+
+    A form without a sign-out address comes back once, with a proposal.
+    """
     kind = KINDS.get(form.get("kind", ""))
     if kind is None:
         quota = await services.load_quota(kit.ports(), kit.acting_member())
         return await console_forms.refused_console_page(KindUnknown(), "applications/new_application.html", **_first_values(quota))
     if console_forms.is_restored():
-        return await console_forms.restored_console_page("applications/new_application_form.html", **_form_values(form["kind"], kind, form))
+        return await console_forms.restored_console_page(
+            "applications/new_application_form.html", **await _form_values(form["kind"], kind, form)
+        )
     if proposal := _propose(form):
-        values = _form_values(form["kind"], kind, {**form, POST_LOGOUT_REDIRECT_URIS: proposal})
+        values = await _form_values(form["kind"], kind, {**form, POST_LOGOUT_REDIRECT_URIS: proposal})
         return await console.console_page("applications/new_application_form.html", **{**values, "has_proposal": True})
     try:
         if kind.is_saml:
             return await _create_with_saml(form)
         created = await _create(form, kind)
     except errors.Refusal as refusal:
-        values = _form_values(form["kind"], kind, form)
+        values = await _form_values(form["kind"], kind, form)
         wrong = saml.wrong_setting(refusal, form) if kind.is_saml else None
         return await console_forms.refused_console_page(
             refusal, "applications/new_application_form.html", wrong=wrong or console_forms.wrong_field(refusal, FIELDS), **values
@@ -166,7 +195,9 @@ async def _create_with_saml(form: Mapping[str, str]) -> Response:
         created = await _create(form, KINDS["saml"])
         return console.redirect_with_notice("application-created", f"{application_path(created.service.slug)}/saml")
     name = form_values.to_model(ServiceRequest, form, _FIXED).name
-    service, problems = await configuration.create_service(console_forms.ports_once(), kit.acting_member(), name, settings)
+    service, problems = await configuration.create_service(
+        console_forms.ports_once(), kit.acting_member(), name, settings, _read_access(form)
+    )
     if problems:
         return await saml.saved_page("saml-ready", service.slug, problems)
     return console.redirect_with_notice("saml-ready", f"{application_path(service.slug)}/saml")
@@ -184,4 +215,6 @@ async def _create(form: Mapping[str, str], kind: Kind) -> CreatedService:
         },
     )
     settings = {"redirect_uris": data.redirect_uris, POST_LOGOUT_REDIRECT_URIS: data.post_logout_redirect_uris}
-    return await services.create_by_form(console_forms.ports_once(), kit.acting_member(), data.name, kind.type, settings)
+    return await services.create_by_form(
+        console_forms.ports_once(), kit.acting_member(), data.name, kind.type, settings, _read_access(form)
+    )
