@@ -61,6 +61,9 @@ SELECT: Final[Mapping[personal_data.ExportedList, LiteralString]] = {
     personal_data.ExportedList.APPLICATION_BLOCKS: """
         select b.since as at, b.org_id as id, o.id as organization_id, o.slug as organization_slug, b.email, b.since
         from end_user_blocks b join organizations o on o.id = b.org_id where b.user_id = %(user_id)s""",
+    personal_data.ExportedList.FORMER_MEMBERSHIPS: """
+        select f.left_at as at, f.org_id as id, o.id as organization_id, o.slug as organization_slug, f.email, f.name, f.left_at
+        from former_members f join organizations o on o.id = f.org_id where f.user_id = %(user_id)s""",
     # A role has an item per group that gives it. The item ids differ, because a page may end between them.
     personal_data.ExportedList.APPLICATION_ROLES: f"""
         select s.assigned_at as at, case when g.id is null then r.id else md5(r.id::text || g.id)::uuid end as id,

@@ -39,6 +39,7 @@ SIGN_IN_TABLES: Final[tuple[LiteralString, ...]] = (
     "service_role_users",
     "group_members",
     "end_user_blocks",  # with the address
+    "former_members",
     "attribute_values",
     "saml_name_ids",  # a service could recognize the user by these
 )

@@ -10,18 +10,19 @@ from core.eventing.model.audit import ObjectKey
 from core.kernel.event_catalog import Target
 
 # Every part has the columns type, id, name, and the user's own name. A member's own name is shown after the membership is confirmed
-# (security R-9). An organization sees the addresses of its members, its applications' users, and users that its directory knows, with the
-# address that former members had when they left.
+# (security R-9). An organization sees the addresses of its members, its applications' users, and users that its directory knows. For former
+# members, it sees the address and name that they had when they left.
 _OF_ORGANIZATION: Final[Mapping[str, LiteralString]] = {
     Target.USER: """
-        select 'user', u.id::text, case when m.id is null and e.user_id is null then coalesce(s.email, u.email) else u.email end,
-               case when m.confirmed_at is not null then u.name end
+        select 'user', u.id::text, case when m.id is null and e.user_id is null then coalesce(f.email, s.email, u.email) else u.email end,
+               case when m.confirmed_at is not null then u.name when m.id is null then f.name end
         from unnest(%(user)s::uuid[]) as named (id)
         cross join lateral (select id, email, name from users where id = named.id limit 1) u
         left join memberships m on m.org_id = %(org_id)s and m.user_id = u.id
         left join end_users e on e.org_id = %(org_id)s and e.user_id = u.id
         left join scim_users s on s.org_id = %(org_id)s and s.user_id = u.id
-        where m.id is not null or e.user_id is not null or s.user_id is not null""",
+        left join former_members f on f.org_id = %(org_id)s and f.user_id = u.id
+        where m.id is not null or e.user_id is not null or s.user_id is not null or f.user_id is not null""",
     Target.ORGANIZATION: """
         select 'organization', id::text, name, null from organizations where id = %(org_id)s and id = any(%(organization)s)""",
     Target.SERVICE: f"""
@@ -60,7 +61,8 @@ FEW_MEMBERS: Final = 2000
 HAS_MANY_MEMBERS: Final = f"{_MEMBER_COUNT} > {FEW_MEMBERS}"
 MOST_NAMED: Final = 5000  # accounts with such a name that are read; more of them end the search
 # Members are found by a part of their address: a search reads an organization's addresses from an index. There can be any number of
-# application users, so they are found by the beginning, and past invitations and directory users by the whole address.
+# application users, so they are found by the beginning, and past invitations, former members
+# and directory users by the whole address.
 FIND_IN_ORGANIZATION: Final = f"""
     with named as materialized (
         (select id from users where {_NAME_STARTS} limit {MOST_NAMED})
@@ -94,6 +96,8 @@ FIND_IN_ORGANIZATION: Final = f"""
          where u.email = %(text)s)
         union all
         (select 'user', user_id::text from scim_users where org_id = %(org_id)s and email = %(text)s limit %(limit)s)
+        union all
+        (select 'user', user_id::text from former_members where org_id = %(org_id)s and email = %(text)s limit %(limit)s)
         union all
         (select 'invitation', id::text from invitations where org_id = %(org_id)s and email = %(text)s limit %(limit)s)
         union all

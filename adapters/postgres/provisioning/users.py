@@ -14,6 +14,7 @@ from adapters.postgres.kernel.roles import member_rights_array
 from adapters.postgres.kernel.shared_sql import REGISTERED
 from adapters.postgres.provisioning import filters
 from adapters.postgres.provisioning.filters import user_name
+from adapters.postgres.tenancy.members import FORGET, REMEMBER
 from core.accounts.model import profiles
 from core.accounts.model.accounts import Account
 from core.kernel.roles import OWNER, Rights
@@ -239,7 +240,8 @@ class ScimUsers(statements.Repository):
                 insert into memberships (id, org_id, user_id, role, created_at, confirmed_at)
                 select coalesce(membership_id, gen_random_uuid()), %(org_id)s, id, 'member', coalesce(joined_at, %(now)s), confirmed_at
                 from joining
-                returning org_id),
+                returning org_id, user_id),
+            returned as ({FORGET} any(array(select user_id from added))),
             counted as (
                 update organizations o set
                     member_count = member_count + (select count(*) from added)::int, members_changed_at = %(now)s
@@ -252,13 +254,14 @@ class ScimUsers(statements.Repository):
         sql = f"""
             with leaving as (
                 delete from memberships where org_id = %(org_id)s and user_id = any(%(user_ids)s)
-                returning user_id, id, created_at),
+                returning *),
+            remembered as ({REMEMBER}),
             counted as (
                 update organizations o set
                     member_count = member_count - (select count(*) from leaving)::int, members_changed_at = %(now)s
                 where o.id = %(org_id)s),
             remaining as (
-                select l.*, u.email from leaving l join users u on u.id = l.user_id
+                select l.user_id, l.id, l.created_at, u.email from leaving l join users u on u.id = l.user_id
                 where {is_blocked("%(org_id)s", "l.user_id")} or exists (
                     select 1 from scim_users s where s.org_id = %(org_id)s and s.user_id = l.user_id and s.provisioned)),
             forgotten as (

@@ -79,6 +79,19 @@ create table audit_totals (
     primary key (org_id, action, target_type)
 );
 
+-- The names that entries and lists show for people who left an organization, because entries have ids only. A row
+-- lasts as long as the log, but ends with the account, with its anonymization, and when the person joins again.
+create table former_members (
+    org_id   uuid not null references organizations on delete cascade,
+    user_id  uuid not null references users on delete cascade,
+    email    text not null,  -- when they left
+    name     text,  -- when they left; null also if the membership was not confirmed
+    left_at  timestamptz not null,
+    primary key (org_id, user_id)
+);
+create index former_members_of_user on former_members (user_id);
+create index former_members_by_email on former_members (org_id, email);
+
 create table webhooks (
     id          uuid primary key,
     org_id      uuid not null references organizations on delete cascade,

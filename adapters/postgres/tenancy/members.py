@@ -31,6 +31,14 @@ INSERT: Final = STORED.insert("memberships", "promoted_by")
 # Callers append SQL for the organization's id.
 CONFIRM: Final = "update memberships set confirmed_at = %(now)s where user_id = %(user_id)s and confirmed_at is null and org_id = "
 
+# Keeps the names of the members `leaving`, who have the columns of memberships and leave %(now)s. An anonymized account has no name.
+REMEMBER: Final = """
+    insert into former_members (org_id, user_id, email, name, left_at)
+    select l.org_id, l.user_id, u.email, case when l.confirmed_at is not null then u.name end, %(now)s
+    from leaving l join users u on u.id = l.user_id and u.anonymized_at is null
+    on conflict (org_id, user_id) do update set email = excluded.email, name = excluded.name, left_at = excluded.left_at"""
+FORGET: Final = "delete from former_members where org_id = %(org_id)s and user_id = "  # callers append SQL for the ids
+
 
 _WITHOUT_MFA: Final = f"""
     m.confirmed_at is not null and exists (select 1 from users u where u.id = m.user_id and not ({HAS_SECOND_FACTOR}))"""
@@ -162,6 +170,7 @@ class Members(statements.Repository):
     async def add(self, membership: organizations.Membership, *, promoted_by: UUID | None = None) -> None:
         sql = f"""
             with added as ({INSERT} returning org_id),
+            returned as ({FORGET} %(user_id)s),
             restored as (
                 update scim_users set membership_id = null, joined_at = null, email = null
                 where org_id = %(org_id)s and user_id = %(user_id)s),
@@ -192,13 +201,14 @@ class Members(statements.Repository):
 
     async def remove(self, org_id: UUID, user_id: UUID, now: datetime) -> None:
         # The directory forgets the user, and cannot restore them.
-        sql = """
-            with removed as (
-                delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning org_id),
+        sql = f"""
+            with leaving as (
+                delete from memberships where org_id = %(org_id)s and user_id = %(user_id)s returning *),
+            remembered as ({REMEMBER}),
             forgotten as (
                 delete from scim_users where org_id = %(org_id)s and user_id = %(user_id)s)
             update organizations o set member_count = member_count - 1, members_changed_at = %(now)s
-            from removed where o.id = removed.org_id"""
+            from leaving where o.id = leaving.org_id"""
         await self._run(sql, org_id=org_id, user_id=user_id, now=now)
 
     async def confirm(self, org_id: UUID, user_id: UUID, now: datetime) -> None:

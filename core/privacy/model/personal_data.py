@@ -64,6 +64,7 @@ class ExportedList(StrEnum):
     SECURITY_NOTICES = "security_notices"
     CONSENTS = "consents"
     APPLICATION_BLOCKS = "application_blocks"  # by organizations' admins
+    FORMER_MEMBERSHIPS = "former_memberships"  # with the address and name that the organization keeps
     APPLICATION_ROLES = "application_roles"
     GROUPS = "groups"  # in organizations
     ATTRIBUTES = "attributes"  # in organizations
@@ -83,6 +84,7 @@ OF_ORGANIZATIONS: Final = frozenset(
         ExportedList.OAUTH_IDENTITIES,
         ExportedList.CONSENTS,
         ExportedList.APPLICATION_BLOCKS,
+        ExportedList.FORMER_MEMBERSHIPS,
         ExportedList.APPLICATION_ROLES,
         ExportedList.GROUPS,
         ExportedList.ATTRIBUTES,

@@ -35,6 +35,16 @@ class ExportedMembershipResponse(kit.ResponseModel):
     joined_at: kit.Timestamp = Field(description="When the user joined.")
 
 
+class ExportedFormerMembershipResponse(kit.ResponseModel):
+    """A membership that ended. The organization keeps these names for its audit log."""
+
+    organization_id: UUID = Field(description="The id of the organization.")
+    organization_slug: str = Field(description="The slug of the organization.")
+    email: str = Field(description="The address when the membership ended.")
+    name: str | None = Field(description="The name when the membership ended, or null.")
+    left_at: kit.Timestamp = Field(description="When the membership ended.")
+
+
 class ExportedLoginResponse(kit.ResponseModel):
     """A successful or failed login."""
 
@@ -232,6 +242,7 @@ class PersonalDataExportResponse(ExportedUserResponse):
     )
     consents: list[ExportedConsentResponse] = Field(description="The consents to applications, oldest first.")
     application_blocks: list[ExportedApplicationBlockResponse] = Field(description="The blocks at applications, oldest first.")
+    former_memberships: list[ExportedFormerMembershipResponse] = Field(description="The memberships that ended, the first to end first.")
     application_roles: list[ExportedApplicationRoleResponse] = Field(description="The roles in applications, oldest first.")
     groups: list[ExportedGroupResponse] = Field(description="The groups of organizations, oldest first.")
     attributes: list[ExportedAttributesResponse] = Field(description="The attributes in organizations, oldest change first.")

@@ -123,7 +123,10 @@ async def test_a_large_export_streams_in_bounded_memory(app: QuartTrio, ports: P
             tracemalloc.stop()
     assert matches == LOGINS
     assert end.endswith(b"\r\n0\r\n\r\n")
-    assert b'"consents":[],"application_blocks":[],"application_roles":[],"groups":[],"attributes":[],"service_accounts":[],' in end
+    assert (
+        b'"consents":[],"application_blocks":[],"former_memberships":[],"application_roles":[],"groups":[],"attributes":[],"service_accounts":[],'
+        in end
+    )
     assert size > MEMORY
     assert peak < MEMORY, f"{peak / 2**20:.1f} MiB"
 

@@ -38,6 +38,7 @@ DELETED_TABLES: Final = (
     "api_resource_assignments",
     "group_members",
     "end_user_blocks",
+    "former_members",
     "service_role_users",
     "attribute_values",
 )
@@ -145,6 +146,9 @@ async def add_all_data(tenant: Tenant, account: Account, service: UUID) -> None:
         "insert into api_consents (user_id, service_id, org_id, resource_id, scope, granted_at) values (%s, %s, %s, %s, '{x}', now())": (
             *(service, tenant.org, resource),
         ),
+        """
+        insert into former_members (user_id, org_id, email, name, left_at)
+        values (%s, %s, 'ada@example.com', 'Ada', now())""": (tenant.org,),
         "insert into end_user_blocks (user_id, org_id, email, since) values (%s, %s, 'ada@example.com', now())": (tenant.org,),
         "insert into api_resource_assignments (user_id, org_id, resource_id, created_at) values (%s, %s, %s, now())": (
             *(tenant.org, resource),

@@ -113,6 +113,10 @@ class Subject:
         block = "insert into end_user_blocks (org_id, user_id, email, since) values (%s, %s, 'old@example.com', %s)"
         await run_sql(self.pool, block, org, self.account.id, FIRST_LOGIN + timedelta(days=number))
 
+    async def add_former_membership(self, number: int, org: UUID) -> None:
+        former = "insert into former_members (org_id, user_id, email, name, left_at) values (%s, %s, 'old@example.com', 'Old', %s)"
+        await run_sql(self.pool, former, org, self.account.id, FIRST_LOGIN + timedelta(days=number))
+
     async def add_group(self, number: int, org: UUID) -> UUID:
         group, day = uuid4(), FIRST_LOGIN + timedelta(days=number)
         groups = """

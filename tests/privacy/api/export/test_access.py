@@ -31,6 +31,7 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
     await add_all_data(user, shop, other)
     for tenant in (acme, other_tenant):
         await user.add_application_block(0, tenant.org)
+        await user.add_former_membership(0, tenant.org)
         await add_service_role(user.pool, await add_service(user.pool, tenant.org, "forum"), user.account.id)
         await user.add_attributes(0, tenant.org)
     await add_service_account(user.pool, acme.org, user.account.id)
@@ -42,6 +43,7 @@ async def test_an_owner_gets_the_data_of_their_organization(user: Subject, acme:
     assert [identity["provider_user_id"] for identity in package["oauth_identities"]] == ["codehost-1"]
     assert [consent["organization_slug"] for consent in package["consents"]] == ["acme"]
     assert [block["organization_slug"] for block in package["application_blocks"]] == ["acme"]
+    assert [each["organization_slug"] for each in package["former_memberships"]] == ["acme"]
     assert [role["organization_slug"] for role in package["application_roles"]] == ["acme"]
     assert [each["organization_slug"] for each in package["attributes"]] == ["acme"]
     assert [package[name] for name in OF_THE_ACCOUNT] == [[]] * len(OF_THE_ACCOUNT)

@@ -26,7 +26,7 @@ from tests.support.tenants import Tenant
 
 LISTS = (
     *("memberships", "login_events", "oauth_identities", "mfa_events", "passkeys", "email_changes", "security_notices", "consents"),
-    *("application_blocks", "application_roles", "groups", "attributes", "service_accounts", "personal_tokens"),
+    *("application_blocks", "former_memberships", "application_roles", "groups", "attributes", "service_accounts", "personal_tokens"),
 )
 
 
@@ -61,6 +61,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
     addresses = {"old_email": "old@example.com", "new_email": "new@example.com"}
     await user.add_consent(0, shop)
     await user.add_application_block(1, acme.org)
+    await user.add_former_membership(1, acme.org)
     await add_service_role(user.pool, shop, user.account.id, at=FIRST_LOGIN + timedelta(days=1))
     group = await user.add_group(1, acme.org)
     await run_sql(user.pool, "update groups set role = 'member', mapped_by = %s, mapped_at = created_at", user.account.id)
@@ -165,6 +166,9 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
         "application_blocks": [
             {"organization_id": str(acme.org), "organization_slug": "acme", "email": "old@example.com", "since": day[1]}
         ],
+        "former_memberships": [
+            {"organization_id": str(acme.org), "organization_slug": "acme", "email": "old@example.com", "name": "Old", "left_at": day[1]}
+        ],
         "application_roles": [
             {
                 "organization_id": str(acme.org),
@@ -243,6 +247,7 @@ async def test_an_export_has_every_field_in_the_documented_order(user: Subject, 
             "security_notices",
             "consents",
             "application_blocks",
+            "former_memberships",
             "application_roles",
             "groups",
             "attributes",
@@ -324,6 +329,7 @@ async def test_lists_of_several_batches_are_complete(
         await add_member(user.pool, tenant.org, user.account.id)
         await add_service_account(user.pool, tenant.org, user.account.id)
         await user.add_application_block(0, tenant.org)
+        await user.add_former_membership(0, tenant.org)
         await user.add_group(0, tenant.org)
         await user.add_attributes(0, tenant.org)
     await add_service_account(user.pool, acme.org, user.account.id)
@@ -346,6 +352,7 @@ async def test_lists_of_several_batches_are_complete(
         **{
             "security_notices": 3,
             "application_blocks": 2,
+            "former_memberships": 2,
             "application_roles": 2,
             "groups": 2,
             "attributes": 2,
