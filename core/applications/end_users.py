@@ -7,6 +7,8 @@ An organization has power over its own applications: it ends sessions and blocks
 if it created the account, and no other organization uses it.
 """
 
+from collections.abc import Awaitable, Callable
+from datetime import datetime
 from uuid import UUID
 
 from core.accounts import mfa
@@ -100,18 +102,25 @@ async def send_password_reset(ports: Ports, caller: OrganizationCaller, user_id:
 
 
 async def block(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> None:
-    """Refuse the user at all the organization's services from now on, and end their sessions there.
+    """Refuse the user at all the organization's services from now on, and end their sessions and consents there.
 
-    Nothing changes if the user is blocked already. The account, other organizations and a membership stay.
+    The user is an end user, a member or a former member. Nothing changes if the user is blocked already. The account, other organizations
+    and a membership stay.
     """
     now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, membership, account = await _lock_end_user(tx, caller, user_id)
+        organization, membership, account = await _lock_user(tx, caller, user_id, tx.end_users.is_blockable)
         if membership is not None and roles.is_admin(membership.rights):
             raise users.AdminNotBlockable
-        if await tx.end_users.block(organization.id, account.id, now):
-            await tx.organization_sessions.end(organization.id, [account.id], now)
-            tx.record(events.end_user_blocked(organization.id, account.id))
+        await block_locked(tx, organization.id, account.id, now)
+
+
+async def block_locked(tx: Transaction, org_id: UUID, user_id: UUID, now: datetime) -> None:
+    """Block a user with a locked account, as `block` does."""
+    if await tx.end_users.block(org_id, user_id, now):
+        await tx.organization_sessions.end(org_id, [user_id], now)
+        await tx.consents.remove_in_organization(org_id, user_id)
+        tx.record(events.end_user_blocked(org_id, user_id))
 
 
 async def unblock(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> bool:
@@ -154,14 +163,20 @@ async def remove_second_factor(ports: Ports, caller: OrganizationCaller, user_id
 
 async def _lock_end_user(tx: Transaction, caller: OrganizationCaller, user_id: UUID) -> tuple[Organization, Membership | None, Account]:
     """Lock the organization, this end user's membership, and the account."""
+    return await _lock_user(tx, caller, user_id, tx.end_users.exists)
+
+
+async def _lock_user(
+    tx: Transaction, caller: OrganizationCaller, user_id: UUID, is_known: Callable[[UUID, UUID], Awaitable[bool]]
+) -> tuple[Organization, Membership | None, Account]:
     organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.END_USERS_MANAGE)
     # Checked before the lock, so that callers cannot lock accounts in other organizations. The user
     # is checked again after the lock, because a parallel call may have removed them from the
     # service. A sign-in to a service, and a removal from it, also lock the account.
-    await tx.end_users.by_id(organization.id, user_id) or refuse(users.EndUserNotFound)
+    await is_known(organization.id, user_id) or refuse(users.EndUserNotFound)
     membership = await tx.members.lock(organization.id, user_id)
     if membership is not None:
         members.require_power_over(authority, membership)
     account = await lock_person(tx, user_id) or refuse(users.EndUserNotFound)
-    await tx.end_users.by_id(organization.id, user_id) or refuse(users.EndUserNotFound)
+    await is_known(organization.id, user_id) or refuse(users.EndUserNotFound)
     return organization, membership, account

@@ -178,20 +178,24 @@ async def remove(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID
 
     If a former member has just left, end their service accounts that have no more rights than the caller (security #own-end).
     """
-    now = ports.clock.now()
     async with ports.storage.transaction(by=caller) as tx:
-        organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.MEMBERS_MANAGE)
-        membership = await tx.members.lock(organization.id, user_id)
-        if membership is None and await tx.service_accounts.end_going_on(user_id, organization.id, now, within=authority.rights):
-            await grants.settle_ends(tx, organization.id, user_id, now)
-            return
-        membership = membership or refuse(members_model.MemberNotFound)
-        if user_id == caller.actor_id:
-            raise members_model.CannotRemoveSelf
-        if membership.is_owner:
-            raise members_model.CannotRemoveOwner
-        members_model.require_power_over(authority, membership)
-        await _end_locked_membership(tx, membership, now)
+        await remove_within(tx, caller, user_id, ports.clock.now())
+
+
+async def remove_within(tx: storage.Transaction, caller: callers.OrganizationCaller, user_id: UUID, now: datetime) -> None:
+    """Remove a member, as `remove` does, in this transaction. Afterwards, the organization and the account are locked."""
+    organization, authority = await organizations.lock_authority(tx, caller, roles.Capability.MEMBERS_MANAGE)
+    membership = await tx.members.lock(organization.id, user_id)
+    if membership is None and await tx.service_accounts.end_going_on(user_id, organization.id, now, within=authority.rights):
+        await grants.settle_ends(tx, organization.id, user_id, now)
+        return
+    membership = membership or refuse(members_model.MemberNotFound)
+    if user_id == caller.actor_id:
+        raise members_model.CannotRemoveSelf
+    if membership.is_owner:
+        raise members_model.CannotRemoveOwner
+    members_model.require_power_over(authority, membership)
+    await _end_locked_membership(tx, membership, now)
 
 
 async def send_password_reset(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> None:

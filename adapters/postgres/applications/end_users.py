@@ -1,11 +1,20 @@
 """The organizations' end users: the users of their services."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
 from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
-from adapters.postgres.applications.service_access import ORIGINS, has_membership, is_blocked_by_admin, may_sign_on, may_use
+from adapters.postgres.applications.service_access import (
+    ORIGINS,
+    has_membership,
+    is_blocked,
+    is_blocked_by_admin,
+    is_subscribed,
+    may_sign_on,
+    may_use,
+)
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine import statements
 from adapters.postgres.engine.locks import SERVICES
@@ -84,6 +93,18 @@ def _blocked_users(*, matching: bool, of_service: bool) -> LiteralString:
         order by b.since desc, b.user_id desc"""
 
 
+# The users that an admin can block, with the address that the organization may see
+KNOWN: Final = """
+    select email from end_users where org_id = %(org_id)s and user_id = %(user_id)s
+    union all select email from memberships where org_id = %(org_id)s and user_id = %(user_id)s
+    union all select email from former_members where org_id = %(org_id)s and user_id = %(user_id)s"""
+OPEN_TO_FORMER_MEMBERS: Final = f"""
+    select v.name from services v
+    where v.org_id = %(org_id)s and {REGISTERED} and v.access_policy <> 'members' and exists (
+        select from unnest(%(user_ids)s::uuid[]) as u (id)
+        where not {is_blocked("v.org_id", "u.id")} and not {is_blocked_by_admin("v.org_id", "u.id")}
+          and (v.access_policy = 'anyone' or {is_subscribed("v", "u.id")}))
+    order by v.name, v.id"""
 SERVICE: Final = "from services v where v.org_id = %(org_id)s and v.id = %(service_id)s"
 MAY_USE: Final = f"select {may_use('v', '%(user_id)s')} {SERVICE}"
 MAY_SIGN_ON: Final = f"select {may_sign_on('v', '%(user_id)s')} {SERVICE}"
@@ -200,6 +221,27 @@ class EndUsers(statements.Repository):
         sql = "select since from end_user_blocks where org_id = %(org_id)s and user_id = %(user_id)s"
         return await self._one(lambda row: row[0], sql, org_id=org_id, user_id=user_id)
 
+    async def exists(self, org_id: UUID, user_id: UUID) -> bool:
+        sql = "select 1 from end_users where org_id = %(org_id)s and user_id = %(user_id)s"
+        return await self._exists(sql, org_id=org_id, user_id=user_id)
+
+    async def is_blockable(self, org_id: UUID, user_id: UUID) -> bool:
+        return await self._exists(KNOWN, org_id=org_id, user_id=user_id)
+
+    async def open_to_former_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[str]:
+        values = {"org_id": org_id, "user_ids": list(user_ids), "now": now}
+        return await self._all(lambda row: str(row[0]), OPEN_TO_FORMER_MEMBERS, **values)
+
+    async def used_before_membership(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
+        sql = """
+            select m.user_id from memberships m join end_users e on e.org_id = m.org_id and e.user_id = m.user_id
+            where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s) and e.created_at < m.created_at"""
+        return set(await self._all(lambda row: row[0], sql, org_id=org_id, user_ids=list(user_ids)))
+
+    async def blocked_by_admin(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
+        sql = "select user_id from end_user_blocks where org_id = %(org_id)s and user_id = any(%(user_ids)s)"
+        return set(await self._all(lambda row: row[0], sql, org_id=org_id, user_ids=list(user_ids)))
+
     async def address(self, org_id: UUID, user_id: UUID) -> Email | None:
         sql = """
             select coalesce((select email from end_users where org_id = %(org_id)s and user_id = %(user_id)s),
@@ -207,9 +249,9 @@ class EndUsers(statements.Repository):
         return await self._one(lambda row: None if row[0] is None else Email(row[0]), sql, org_id=org_id, user_id=user_id)
 
     async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> bool:
-        sql = """
+        sql = f"""
             insert into end_user_blocks (org_id, user_id, email, since)
-            select e.org_id, e.user_id, e.email, %(now)s from end_users e where e.org_id = %(org_id)s and e.user_id = %(user_id)s
+            select %(org_id)s, %(user_id)s, known.email, %(now)s from ({KNOWN} limit 1) known
             on conflict (org_id, user_id) do update set since = excluded.since
             where exists (select from email_changes c where c.user_id = excluded.user_id and c.proved_at = end_user_blocks.since)"""
         return await self._run(sql, org_id=org_id, user_id=user_id, now=now) == 1

@@ -1,6 +1,6 @@
 """Application users: who may use an application, an organization's end users, a service's users, and a user's own applications."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -152,6 +152,16 @@ class EndUserSummary:
     last_login_at: datetime | None  # to any service in the organization
     services: tuple[str, ...]  # slugs, and external clients' hosts
     blocked: bool  # by an admin in the organization
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalOutlook:
+    """What the removal of members would leave open to them. Ids are of these members."""
+
+    organization: str  # its name
+    open_applications: Sequence[str] | None  # names, sorted: they admit one of the users without a membership; None: hidden
+    used_before: Set[UUID]  # end users before they were members
+    blocked: Set[UUID]  # by an admin already
 
 
 @dataclass(frozen=True, slots=True)

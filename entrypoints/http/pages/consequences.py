@@ -33,6 +33,7 @@ class Question:
     name_label: str = "Name"  # the input label for this text
     reason: str | None = None  # the label for a reason field
     choice: tuple[str, str, Sequence[tuple[str, str]]] | None = None  # a field's name and label, with pairs of value and text
+    checkbox: tuple[str, str, str] | None = None  # a box's name, label and hint
     dangerous: bool = True  # cannot be undone, or takes something away
     action: str | None = None  # the path that takes the form; None: the page's own path
     people: Sequence[str] = ()  # addresses: the action changes several people
@@ -113,4 +114,4 @@ async def ask_again(refusal: Refusal, question: Question, form: Mapping[str, str
 
 
 def question_values(question: Question, form: Mapping[str, str]) -> dict[str, Any]:
-    return {**asdict(question), "action": question.action or request.path, "typed": form}
+    return {**asdict(question), "action": question.action or request.path, "typed": form or question.chosen}

@@ -121,6 +121,23 @@ class EndUsersRead(Protocol):
         """
 
     async def by_id(self, org_id: UUID, user_id: UUID) -> users.EndUser | None: ...
+
+    async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
+    async def is_blockable(self, org_id: UUID, user_id: UUID) -> bool:
+        """Return whether the user is an end user, a member or a former member in the organization."""
+
+    async def open_to_former_members(self, org_id: UUID, user_ids: Collection[UUID], now: datetime) -> list[str]:
+        """Return the names of the services that one of these users may use without a membership, sorted.
+
+        Assignments and groups end with a membership, so they do not count.
+        """
+
+    async def used_before_membership(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
+        """Return which of these members were end users before they became members."""
+
+    async def blocked_by_admin(self, org_id: UUID, user_ids: Collection[UUID]) -> set[UUID]:
+        """Return which of these users an admin in the organization blocks."""
+
     async def blocked_at(self, org_id: UUID, user_id: UUID) -> datetime | None:
         """Return when an admin in the organization blocked the user, or None."""
 
@@ -157,7 +174,7 @@ class EndUsers(EndUsersRead, Protocol):
     """
 
     async def block(self, org_id: UUID, user_id: UUID, now: datetime) -> bool:
-        """Refuse an end user at all the organization's services. Return false if they are blocked already.
+        """Refuse an end user, a member or a former member at all the organization's services. Return false if they are blocked already.
 
         A block that began with a change of the user's address begins anew, so that `unblock_undone` does not end it.
         """

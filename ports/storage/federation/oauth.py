@@ -129,6 +129,9 @@ class Consents(ConsentsRead, Protocol):
     async def remove(self, user_id: UUID, service_id: UUID) -> consents.Consent | None:
         """Delete this user's consent to an application in any organization, and return it, if there is one."""
 
+    async def remove_in_organization(self, org_id: UUID, user_id: UUID) -> None:
+        """Delete this user's consents to all applications in an organization."""
+
 
 class ExternalGrantsRead(Protocol):
     """Read access to what users granted external clients at API resources."""

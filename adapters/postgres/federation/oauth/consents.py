@@ -139,6 +139,9 @@ class Consents(Repository):
             {_select("withdrawn")}"""
         return await self._one(CONSENT.read, sql, user_id=user_id, service_id=service_id)
 
+    async def remove_in_organization(self, org_id: UUID, user_id: UUID) -> None:
+        await self._run("delete from consents where org_id = %(org_id)s and user_id = %(user_id)s", org_id=org_id, user_id=user_id)
+
 
 GRANT: Final = records.Record(
     consents.ExternalGrant,

@@ -169,8 +169,8 @@ async def send_password_reset(org_slug: str, user_id: UUID) -> kit.Message:
 async def block(org_slug: str, user_id: UUID) -> None:
     """Block a user at the organization's services.
 
-    Their sessions there end, and they cannot sign in to them, also with SAML. The account, a membership and other
-    organizations stay. Owners and admins cannot be blocked.
+    Their sessions and consents there end, and they cannot sign in to them, also with SAML. The account, a membership and
+    other organizations stay. The user is an end user, a member or a former member. Owners and admins cannot be blocked.
     """
     await end_users.block(kit.ports(), kit.acting(), user_id)
 

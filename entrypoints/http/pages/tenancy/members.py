@@ -6,6 +6,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.applications import removals
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
 from core.eventing import audit as eventing_audit
@@ -27,7 +28,6 @@ from entrypoints.http.api.tenancy.members import FILE, MemberExportQuery, Member
 from entrypoints.http.api.tenancy.roles import giveable_options, role_choices, role_filter, role_labels
 from entrypoints.http.pages import consequences, console, console_forms
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
-from entrypoints.http.pages.consequences import count
 from entrypoints.http.pages.tenancy import selected_people
 from entrypoints.http.pages.timeline import MOST, list_entries
 
@@ -227,23 +227,16 @@ async def send_password_reset(org_slug: str, user_id: UUID, form: console_forms.
 
 
 async def _removal(user_id: UUID) -> consequences.Question:
-    await members.require_power(kit.ports(), kit.acting_member(), user_id)
-    details = await members.find(kit.ports(), kit.acting_member(), user_id)
-    member = details.account.member
-    sessions = count(details.sessions.count, "session")
+    member = await _find(user_id)
     return consequences.Question(
         verb="Remove",
         target=member.email,
-        consequences=(
-            f"We end their {sessions} here at once, and cancel pending invitations from and to them. They lose access to the applications "
-            "of this organization. The credentials that they created for service accounts and API resources end, and the admins who can "
-            "replace them get an email. Their account remains.",
-        ),
         button="Remove member",
         keep="Keep member",
         back=_back(member),
         typed_name=member.email,
         name_label="Email address",
+        **await selected_people.removal_parts({user_id: member.email}),
     )
 
 
@@ -251,7 +244,10 @@ async def _removal(user_id: UUID) -> consequences.Question:
 @kit.member_page(roles.Capability.MEMBERS_MANAGE, kit.GIVES)
 @consequences.accepts_answer(f"POST {API}/<user_id>", _removal)
 async def remove(org_slug: str, user_id: UUID, form: console_forms.Form) -> Response:
-    """Remove a member from the organization."""
+    """Remove a member from the organization.
+
+    The page names the applications that stay open to them, and can block them there.
+    """
     console_forms.check_typed_name(form, (await _find(user_id)).email)
-    await members.remove(kit.ports(), kit.acting_member(), user_id)
+    await removals.remove_member(kit.ports(), kit.acting_member(), user_id, blocks=selected_people.BLOCK in form)
     return console.redirect_with_notice("member-removed", console.organization_path("/members"))

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from quart import Blueprint, Response, request
 
+from core.applications import removals
 from core.kernel.access import RoleInsufficient
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -24,6 +26,13 @@ ROLE_CONSEQUENCE: Final = (
     "Admins manage the organization and its applications. Members see them. The roles page shows what every other role may do. "
     "Credentials that a member created for service accounts and API resources end if the new role does not allow them."
 )
+
+REMOVAL_CONSEQUENCE: Final = (
+    "Their sessions here end at once, and pending invitations from and to them are canceled. The credentials that they created for service "
+    "accounts and API resources end, and the admins who can replace them get an email. The account of each person remains."
+)
+BLOCK: Final = "block"  # the checkbox of a removal
+MOST_NAMED: Final = 50  # applications in a sentence
 
 SELECTED: Final = "/app/organizations/<org_slug>/selected-people"
 MEMBER: Final = "/api/organizations/<org_slug>/members/<user_id>"
@@ -106,9 +115,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
         change=members.remove,
         label="Remove",
         verb="Remove",
-        consequence="We end their sessions here at once, and cancel pending invitations from and to them. They lose access to the "
-        "applications of this organization. The credentials that they created for service accounts and API resources end, and the admins "
-        "who can replace them get an email. Their accounts remain.",
+        consequence=REMOVAL_CONSEQUENCE,
         button="Remove members",
         notice="members-removed",
         dangerous=True,
@@ -176,13 +183,42 @@ async def _load(name: str, form: Mapping[str, str]) -> dict[UUID, Email]:
     return await load(kit.ports(), kit.acting_member(), ids) or refuse(NoneSelected)
 
 
+async def removal_parts(selected: Mapping[UUID, Email]) -> dict[str, Any]:
+    """Return the parts of a question that removes members: what stays open to them, and the box that blocks them."""
+    outlook = await removals.load_outlook(kit.ports(), kit.acting_member(), selected)
+    applications = outlook.open_applications or ()
+    names, more = applications[:MOST_NAMED], len(applications) - MOST_NAMED
+    texts = [REMOVAL_CONSEQUENCE]
+    if outlook.open_applications is None:
+        texts.append("They can still sign in to applications that do not ask for a membership.")
+    elif names:
+        texts += consequences.name_all("They can still sign in to these applications, which do not ask for a membership", names)
+        texts += [f"{consequences.count(more, 'further application')} stay open, too."] if more > 0 else []
+    else:
+        texts.append("They lose access to all applications of this organization.")
+    if outlook.blocked >= set(selected):
+        return {"consequences": (*texts, "They are blocked from all applications already, and stay blocked.")}
+    if not console.may(Capability.END_USERS_MANAGE):
+        return {
+            "consequences": (*texts, "Ask an admin who manages users to block them there.")
+            if names or outlook.open_applications is None
+            else texts
+        }
+    used = sorted(selected[user_id] for user_id in outlook.used_before)
+    texts += consequences.name_all("They used an application before they were members", used)
+    label = f"Block from all applications of {outlook.organization}"
+    hint = "Their sessions and consents there end at once. The block lasts until you unblock them under Users, also if they join again."
+    return {"consequences": texts, "checkbox": (BLOCK, label, hint), "chosen": {} if used else {BLOCK: "yes"}}
+
+
 async def _question(name: str, selected: Mapping[UUID, Email]) -> consequences.Question:
     action = ACTIONS[name]
+    parts = await removal_parts(selected) if name == "remove" else {"consequences": (action.consequence,)}
     target = consequences.count(len(selected), action.noun)
     return consequences.Question(
         verb=action.verb,
         target=target,
-        consequences=(action.consequence,),
+        **parts,
         button=action.button,
         keep="Keep invitations" if name == "cancel" else "Cancel",
         back=("Members", console.organization_path("/members")),
@@ -204,7 +240,8 @@ async def _act(name: str, form: console_forms.Form) -> Response:
     if action.change is None:
         outcomes = await selected_people.change_roles(kit.ports(), kit.acting_member(), selected, form.get("role", ""))
     else:
-        outcomes = await selected_people.change_each(kit.ports(), kit.acting_member(), selected, action.change)
+        change = partial(removals.remove_member, blocks=BLOCK in form) if name == "remove" else action.change
+        outcomes = await selected_people.change_each(kit.ports(), kit.acting_member(), selected, change)
     changed = sum(outcome.refusal is None for outcome in outcomes)
     if changed == len(outcomes):
         return console.redirect_with_notice(action.notice, console.organization_path("/members"), count=changed)
