@@ -21,6 +21,7 @@ from core.kernel import roles, values
 from core.kernel.callers import OrganizationCaller
 from core.kernel.errors import refuse
 from core.tenancy import events as tenancy_events
+from core.tenancy import members as tenancy_members
 from core.tenancy import organizations
 from core.tenancy.model import members
 from core.tenancy.model.organizations import Membership, Organization
@@ -47,7 +48,8 @@ async def list_end_users(
     """
     text = values.Email.parse_part(search or "") or None
     async with ports.storage.reading() as read:
-        return await read.end_users.page(caller.acts_in.id, page, search=text, service_id=service_id, blocked=blocked)
+        asked = await tenancy_members.asked_strength(ports, read, caller.acts_in.id)
+        return await read.end_users.page(caller.acts_in.id, page, search=text, service_id=service_id, blocked=blocked, asked=asked)
 
 
 async def find_address(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> values.Email:
@@ -60,7 +62,8 @@ async def find(ports: Ports, caller: OrganizationCaller, user_id: UUID) -> users
     """Return an end user."""
     org_id, now = caller.acts_in.id, ports.clock.now()
     async with ports.storage.reading() as read:
-        user = await read.end_users.by_id(org_id, user_id) or refuse(users.EndUserNotFound)
+        asked = await tenancy_members.asked_strength(ports, read, org_id)
+        user = await read.end_users.by_id(org_id, user_id, asked) or refuse(users.EndUserNotFound)
         control = await read.accounts.account_control(user_id, org_id)
         return users.EndUserDetails(
             user=user,

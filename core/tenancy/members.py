@@ -14,8 +14,10 @@ from core.accounts import accounts, factor_changes, own_account
 from core.accounts.factors import own_proofs
 from core.accounts.model import email_queue
 from core.accounts.model.accounts import RecoveryRequired
+from core.accounts.model.protection import AskedStrength, HeldFactor, Protection
 from core.kernel import access, callers, roles, values
 from core.kernel.errors import refuse
+from core.kernel.sign_in_policy.decision import strictest
 from core.tenancy import events, grants, organizations
 from core.tenancy.grants import let_programs_go_on
 from core.tenancy.model import members as members_model
@@ -34,19 +36,22 @@ async def list_page(
     *,
     search: str | None = None,
     state: members_model.MemberState | None = None,
+    protection: Protection | None = None,
+    factor: HeldFactor | None = None,
     order: members_model.MemberOrder = members_model.MemberOrder.JOINED,
 ) -> members_model.MembersPage:
-    """Return a page with the members who have this role and state, in this order.
+    """Return a page with the members who have this role, state, protection and factor, in this order.
 
     `search` matches any part of an email address, or the user's id. Case is ignored, and a domain matches in its
     internationalized form, too.
 
-    Raises: OrganizationNotFound; RoleFilterUnknown; the errors of `require_view` if the state needs the right to manage members.
+    Raises: OrganizationNotFound; RoleFilterUnknown; the errors of `require_view` if a filter needs the right to manage members.
     """
-    if state is not None:
+    if not (state is None and protection is None and factor is None):
         access.require_view(caller, roles.Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
         selected = await _select(read, caller.acts_in.id, role, search, state)
+        selected = replace(selected, protection=protection, factor=factor, asked=await asked_strength(ports, read, caller.acts_in.id))
         return await read.members.page(caller.acts_in.id, selected, page, order=order) or refuse(access.OrganizationNotFound)
 
 
@@ -57,6 +62,12 @@ async def _select(
     return members_model.MemberFilter(None if selected is None else selected.name, values.Email.parse_part(search or "") or None, state)
 
 
+async def asked_strength(ports: Ports, read: storage.Reading, org_id: UUID) -> AskedStrength:
+    """Return the strength that the organization's sign-in policy asks now in every sign-in."""
+    policy, now = await read.sign_in_policies.effective(org_id), ports.clock.now()
+    return AskedStrength(*(strictest(policy, is_admin=is_admin, now=now) for is_admin in (False, True)))
+
+
 async def export(
     ports: Ports,
     caller: callers.OrganizationCaller,
@@ -64,6 +75,8 @@ async def export(
     *,
     search: str | None = None,
     state: members_model.MemberState | None = None,
+    protection: Protection | None = None,
+    factor: HeldFactor | None = None,
 ) -> values.Batches[members_model.ExportedMember]:
     """Return all members that `list_page` selects, in the order in which they joined, with their accounts, groups and further roles.
 
@@ -73,6 +86,7 @@ async def export(
     org_id, sees_holdings = caller.acts_in.id, access.may_view(caller, roles.Capability.END_USERS_VIEW)
     async with ports.storage.reading() as read:
         selected = await _select(read, org_id, role, search, state)
+        selected = replace(selected, protection=protection, factor=factor, asked=await asked_strength(ports, read, org_id))
 
     async def load_next(last: members_model.ExportedMember | None, count: int) -> Sequence[members_model.ExportedMember]:
         async with ports.storage.reading() as read:
@@ -91,7 +105,7 @@ async def load_accounts(
     """Return the account facts that the organization may see about these members, by user id."""
     access.require_view(caller, roles.Capability.MEMBERS_MANAGE)
     async with ports.storage.reading() as read:
-        return await read.members.accounts_of(caller.acts_in.id, members)
+        return await read.members.accounts_of(caller.acts_in.id, members, await asked_strength(ports, read, caller.acts_in.id))
 
 
 async def require_member(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) -> None:
@@ -114,7 +128,8 @@ async def find(ports: Ports, caller: callers.OrganizationCaller, user_id: UUID) 
     """Return one member, with their live sessions in the organization and who invited them (security R-9)."""
     org_id = caller.acts_in.id
     async with ports.storage.reading() as read:
-        account = await read.members.account(org_id, user_id) or refuse(members_model.MemberNotFound)
+        asked = await asked_strength(ports, read, org_id)
+        account = await read.members.account(org_id, user_id, asked) or refuse(members_model.MemberNotFound)
         sessions = await read.organization_sessions.count_live(org_id, user_id, ports.clock.now())
         blocked_at = await read.end_users.blocked_at(org_id, user_id)
         accepted = await read.invitations.accepted_by(org_id, user_id)

@@ -14,11 +14,12 @@ from core.accounts import factor_changes, relying_party
 from core.accounts.model import email_queue
 from core.accounts.model.accounts import Account
 from core.accounts.model.passkeys import NoPasskeysHere
+from core.accounts.model.protection import Protection
 from core.kernel import access, callers, proofs
 from core.kernel.connections import RequiredConnection
-from core.kernel.errors import refuse
+from core.kernel.errors import SessionEnded, refuse
 from core.kernel.roles import Capability
-from core.kernel.sign_in_policy.decision import Decision, decide
+from core.kernel.sign_in_policy.decision import Decision, decide, strictest
 from core.kernel.sign_in_policy.rules import (
     METHODS,
     PROVIDER_PREFIX,
@@ -136,6 +137,15 @@ async def list_of_user(ports: Ports, caller: callers.Person) -> Sequence[PolicyO
         for part in each.policy.parts:
             single[each.policy.org_id, part] = replace(each, policy=replace(each.policy, parts=(part,)))
     return list(single.values())
+
+
+async def load_own_protection(ports: Ports, caller: callers.Person) -> Protection:
+    """Return how the caller's account is protected, and whether it lacks a factor that an organization or application asks for."""
+    now = ports.clock.now()
+    async with ports.storage.reading() as read:
+        policies = await read.sign_in_policies.anywhere(caller.user_id, None)
+        asked = max((strictest(each.policy, is_admin=each.is_admin, now=now) for each in policies), default=proofs.Strength.ONE)
+        return await read.accounts.protection(caller.user_id, asked) or refuse(SessionEnded)
 
 
 async def accepted_ways(ports: Ports, org_id: UUID) -> frozenset[proofs.Method]:

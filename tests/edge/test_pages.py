@@ -597,6 +597,7 @@ PAGES: dict[str, dict[str, object]] = {
     },
     "accounts/security.html": {
         **ACCOUNT,
+        "protection": "protected",
         **{
             "passkeys": [PASSKEY],
             **{"passkeys": [PASSKEY], "can_drop_password": True, "has_host": True, "is_full": False, "signals": SIGNALS},

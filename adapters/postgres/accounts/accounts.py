@@ -5,8 +5,9 @@ closed. `directory_deactivated_at` has the directory's time while the account is
 deletion. Otherwise `deactivated_at` has the directory's time.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import ClassVar, Final, LiteralString
+from typing import Any, ClassVar, Final, LiteralString
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -18,7 +19,9 @@ from adapters.postgres.kernel.roles import rights_columns
 from core.accounts.model import accounts, profiles
 from core.accounts.model.email_queue import TokenPurpose
 from core.accounts.model.platform import AccountNotFound
+from core.accounts.model.protection import AskedStrength, HeldFactor, Protection
 from core.kernel.errors import refuse
+from core.kernel.proofs import Strength
 from core.kernel.values import Email
 from core.tenancy.model.members import AccountControl
 from ports.signals import Signal
@@ -175,6 +178,32 @@ OWN_PROFILE: Final = records.Record(
 ACCOUNT_IS_USABLE: Final = "u.deactivated_at is null and u.anonymized_at is null"  # for a row `u` in `users`
 HAS_SECOND_FACTOR: Final = "(u.mfa_enabled_at is not null or u.passkey_second_at is not null)"
 HAS_PASSKEY: Final = "u.passkey_count > 0"
+PASSWORD_ALONE: Final = f"(u.password_hash is not null and not {HAS_SECOND_FACTOR})"
+_RESISTS_PHISHING: Final = f"({HAS_PASSKEY} or u.security_key_count > 0 and u.passkey_second_at is not null)"
+HELD_FACTORS: Final = f"""
+    array_remove(array[case when {HAS_PASSKEY} then 'passkey' end, case when u.mfa_enabled_at is not null then 'app' end,
+                       case when u.security_key_count > 0 then 'key' end], null)"""
+
+
+def asked_parameters(asked: AskedStrength) -> dict[str, object]:
+    """Return the parameters with the strength that is asked of an account."""
+    return {"asked_of_members": int(asked.of_members), "asked_of_admins": int(asked.of_admins)}
+
+
+def to_protection(row: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields `protection` and `factors` from these two columns, which are null if they are hidden."""
+    protection, factors = row
+    return {} if protection is None else {"protection": Protection(protection), "factors": tuple(map(HeldFactor, factors))}
+
+
+def protection(asked: LiteralString) -> LiteralString:
+    """Return the SQL for an account's `Protection`, where `asked` is SQL for the strength that is asked of it."""
+    return f"""
+        case when {asked} >= {Strength.PHISHING_RESISTANT:d} and not {_RESISTS_PHISHING}
+               or {asked} >= {Strength.TWO:d} and not ({HAS_SECOND_FACTOR} or {HAS_PASSKEY}) then 'missing'
+             when {PASSWORD_ALONE} then 'password_alone' else 'protected' end"""
+
+
 # A service account `a` in the field order of `AccountSummary`. The text is SERVICE_ACCOUNT_EMAIL.
 SERVICE_ACCOUNT_SUMMARY: Final = "a.id, 'service-account@internal', false, a.created_at"
 SELECT: Final = f"select {ACCOUNT.columns} from users u "
@@ -228,6 +257,10 @@ class Accounts(AccountClosures):
     async def own_profile(self, user_id: UUID, now: datetime) -> profiles.OwnProfile | None:
         sql = f"select {OWN_PROFILE.columns} from users u where u.id = %(user_id)s"
         return await self._one(OWN_PROFILE.read, sql, user_id=user_id, now=now)
+
+    async def protection(self, user_id: UUID, asked: Strength) -> Protection | None:
+        sql = f"select {protection('%(asked)s::int')} from users u where u.id = %(user_id)s"
+        return await self._one(lambda row: Protection(row[0]), sql, user_id=user_id, asked=int(asked))
 
     async def has_signed_in(self, user_id: UUID) -> bool:
         sql = """

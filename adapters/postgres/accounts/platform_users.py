@@ -4,13 +4,15 @@ from datetime import datetime, timedelta
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR
+from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR, HELD_FACTORS, protection
 from adapters.postgres.accounts.mfa import STATUS
 from adapters.postgres.engine import records, statements
 from core.accounts.model import platform
 from core.accounts.model.email_queue import EmailBacklog
 from core.accounts.model.mfa import MfaEvent
+from core.accounts.model.protection import HeldFactor, Protection
 from core.kernel import values
+from core.kernel.proofs import Strength
 from core.maintenance.model.health import QueueState
 
 
@@ -24,6 +26,8 @@ FOUND_USER: Final = records.Record(
     "u",
     email=values.Email,
     mfa_enabled=HAS_SECOND_FACTOR,
+    protection=records.Column(sql=protection(f"{Strength.ONE:d}"), read=Protection),
+    factors=records.Column(sql=HELD_FACTORS, read=lambda kinds: tuple(map(HeldFactor, kinds))),
     deactivated_by_platform="u.platform_deactivated_at is not null",
     organizations=records.Columns("o.ids, o.slugs, o.names, o.roles", 4, to_organizations),
 )
@@ -40,7 +44,9 @@ def _search(which: LiteralString) -> LiteralString:
         select {FOUND_USER.columns}
         from page p
         cross join lateral (
-            select id, email, is_platform_owner, mfa_enabled_at, passkey_second_at, created_at, deactivated_at, platform_deactivated_at,
+            select id, email, is_platform_owner, password_hash, mfa_enabled_at,
+                    passkey_count, security_key_count, passkey_second_at, created_at,
+                   deactivated_at, platform_deactivated_at,
                    case when anonymized_at is null then erase_at end as erase_at
             from users where id = p.id limit 1) u
         cross join lateral (

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
+from adapters.postgres.accounts.accounts import PASSWORD_ALONE
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine import statements
 from adapters.postgres.engine.records import Record
@@ -126,6 +127,13 @@ def _admins_without_mfa(condition: LiteralString) -> LiteralString:
           and not exists (select from mfa f where f.user_id = m.user_id and f.last_step is not null) limit {MOST_COUNTED})"""
 
 
+def _admins_with_password_alone(condition: LiteralString) -> LiteralString:
+    return f"""
+        (select m.user_id from memberships m
+        where m.org_id = o.id and {condition} and m.confirmed_at is not null
+          and exists (select from users u where u.id = m.user_id and {PASSWORD_ALONE}) limit {MOST_COUNTED})"""
+
+
 def _connections(condition: LiteralString) -> LiteralString:
     return f"""
         (select count(*) from connections c join connection_health h on h.org_id = c.org_id and h.connection_id = c.id
@@ -166,6 +174,9 @@ FIGURES: Final = f"""
            (select count(*) from (
                 {_admins_without_mfa(BUILT_IN)} union {_admins_without_mfa(OWN)}
                 union {_admins_without_mfa(f"o.maps_groups and {BY_GROUP}")} limit {MOST_COUNTED}) m),
+           (select count(*) from (
+                {_admins_with_password_alone(BUILT_IN)} union {_admins_with_password_alone(OWN)}
+                union {_admins_with_password_alone(f"o.maps_groups and {BY_GROUP}")} limit {MOST_COUNTED}) m),
            (select count(*) from (
                 select from invitations i
                 where i.org_id = o.id and i.status = 'pending' and i.expires_at > %(now)s limit {MOST_COUNTED}) i)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
+from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR, HELD_FACTORS, asked_parameters, protection, to_protection
 from adapters.postgres.applications.service_access import (
     ORIGINS,
     has_membership,
@@ -18,7 +18,9 @@ from adapters.postgres.applications.service_access import (
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine import statements
 from adapters.postgres.engine.locks import SERVICES
+from adapters.postgres.kernel.roles import is_admin
 from adapters.postgres.kernel.shared_sql import REGISTERED
+from core.accounts.model.protection import NOTHING_ASKED, AskedStrength
 from core.applications.model.users import EndUser, EndUserSummary, EnrollmentOrigin, LinkedIdentity, UsedService
 from core.kernel.values import Email, Page, PageResult
 
@@ -42,6 +44,13 @@ TOTAL_OF_SERVICE: Final = f"""
 MATCHING: Final = "and (strpos(email, %(search)s) > 0 or user_id::text = %(search)s)"
 
 
+# Of an account `u`: the strength that is asked of it as an admin or not, its protection and its factors
+_IS_ADMIN: Final = f"""
+    exists (select from memberships m where m.org_id = %(org_id)s and m.user_id = u.id and m.confirmed_at is not null
+            and {is_admin("m", "m.org_id")})"""
+PROTECTION: Final = protection(f"(case when {_IS_ADMIN} then %(asked_of_admins)s::int else %(asked_of_members)s::int end)")
+
+
 def _page(table: LiteralString, which: LiteralString, total: LiteralString | None) -> LiteralString:
     # A search reads all users of the organization or service from an index that includes the email:
     # first to count, and then in the page's order, as far as needed. Build the page before any
@@ -55,12 +64,13 @@ def _page(table: LiteralString, which: LiteralString, total: LiteralString | Non
             select user_id, created_at from {table} where {listed}
             order by created_at desc, user_id desc limit %(limit)s offset %(offset)s)
         select counted.total, u.id, u.email, u.created_at, u.mfa_enabled, r.last_login_at, r.slugs,
-               {is_blocked_by_admin("%(org_id)s", "p.user_id")}
+               {is_blocked_by_admin("%(org_id)s", "p.user_id")}, u.protection, u.factors
         from (select {total or f"(select count(*) from {table} where {listed})"} as total) counted
         left join (
             page p
             cross join lateral (
-                select id, email, created_at, {HAS_SECOND_FACTOR} as mfa_enabled from users u where id = p.user_id limit 1) u
+                select id, email, created_at, {HAS_SECOND_FACTOR} as mfa_enabled, {PROTECTION} as protection, {HELD_FACTORS} as factors
+                from users u where id = p.user_id limit 1) u
             cross join lateral (
                 select max(s.last_login_at) as last_login_at, array_agg({SLUG} order by v.slug) as slugs
                 from service_users s join services v on v.id = s.service_id
@@ -81,11 +91,14 @@ def _blocked_users(*, matching: bool, of_service: bool) -> LiteralString:
         with page as (
             select b.org_id, b.user_id, b.email, b.since {listed} order by b.since desc, b.user_id desc limit %(limit)s offset %(offset)s)
         select counted.total, b.user_id, {ADDRESS_OF_BLOCKED}, u.created_at, r.slugs is not null and u.mfa_enabled,
-               r.last_login_at, r.slugs, true
+               r.last_login_at, r.slugs, true, case when r.slugs is not null then u.protection end,
+               case when r.slugs is not null then u.factors end
         from (select count(*) as total {listed}) counted
         left join (
             page b
-            cross join lateral (select created_at, {HAS_SECOND_FACTOR} as mfa_enabled from users u where id = b.user_id limit 1) u
+            cross join lateral (
+                select created_at, {HAS_SECOND_FACTOR} as mfa_enabled, {PROTECTION} as protection, {HELD_FACTORS} as factors
+                from users u where id = b.user_id limit 1) u
             cross join lateral (
                 select max(s.last_login_at) as last_login_at, array_agg({SLUG} order by v.slug) as slugs
                 from service_users s join services v on v.id = s.service_id
@@ -197,7 +210,14 @@ class EndUsers(statements.Repository):
     """Implements `ports.storage.applications.users.EndUsers`."""
 
     async def page(
-        self, org_id: UUID, page: Page, *, search: str | None = None, service_id: UUID | None = None, blocked: bool = False
+        self,
+        org_id: UUID,
+        page: Page,
+        *,
+        search: str | None = None,
+        service_id: UUID | None = None,
+        blocked: bool = False,
+        asked: AskedStrength = NOTHING_ASKED,
     ) -> PageResult[EndUserSummary]:
         if blocked:
             statement = _blocked_users(matching=search is not None, of_service=service_id is not None)
@@ -207,15 +227,22 @@ class EndUsers(statements.Repository):
             statement = _page("service_users", OF_SERVICE, TOTAL_OF_SERVICE if search is None else None)
         values = {"org_id": org_id, "service_id": service_id, "search": search, "limit": page.limit, "offset": page.offset}
         return await self._page(
-            lambda row: EndUserSummary(row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()), row[6]), statement, **values
+            lambda row: EndUserSummary(
+                row[0], Email(row[1]), row[2], row[3], row[4], tuple(row[5] or ()), row[6], **to_protection(row[7:])
+            ),
+            statement,
+            **values,
+            **asked_parameters(asked),
         )
 
-    async def by_id(self, org_id: UUID, user_id: UUID) -> EndUser | None:
+    async def by_id(self, org_id: UUID, user_id: UUID, asked: AskedStrength = NOTHING_ASKED) -> EndUser | None:
         sql = f"""
-            select u.id, u.email, u.email_verified_at is not null, {HAS_SECOND_FACTOR}, u.created_at, u.updated_at
+            select u.id, u.email, u.email_verified_at is not null, {HAS_SECOND_FACTOR}, u.created_at, u.updated_at,
+                   {PROTECTION}, {HELD_FACTORS}
             from end_users e join users u on u.id = e.user_id
             where e.org_id = %(org_id)s and e.user_id = %(user_id)s"""
-        return await self._one(lambda row: EndUser(row[0], Email(row[1]), *row[2:]), sql, org_id=org_id, user_id=user_id)
+        values = {"org_id": org_id, "user_id": user_id, **asked_parameters(asked)}
+        return await self._one(lambda row: EndUser(row[0], Email(row[1]), *row[2:6], **to_protection(row[6:])), sql, **values)
 
     async def blocked_at(self, org_id: UUID, user_id: UUID) -> datetime | None:
         sql = "select since from end_user_blocks where org_id = %(org_id)s and user_id = %(user_id)s"

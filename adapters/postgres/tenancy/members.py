@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import ClassVar, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR
+from adapters.postgres.accounts.accounts import HAS_SECOND_FACTOR, HELD_FACTORS, PASSWORD_ALONE, asked_parameters, protection, to_protection
 from adapters.postgres.engine import records, statements
 from adapters.postgres.kernel import roles
 from adapters.postgres.kernel.roles import holds, is_admin
+from core.accounts.model.protection import NOTHING_ASKED, AskedStrength, HeldFactor
 from core.kernel.roles import Capability, RoleName
 from core.kernel.values import Email, Page
 from core.tenancy.model import organizations
@@ -46,6 +47,9 @@ STATES: Final[Mapping[MemberState, LiteralString]] = {
     MemberState.UNCONFIRMED: "m.confirmed_at is null",
     MemberState.WITHOUT_MFA: _WITHOUT_MFA,
     MemberState.ADMINS_WITHOUT_MFA: f"{is_admin('m', '%(org_id)s')} and {_WITHOUT_MFA}",
+    MemberState.ADMINS_WITH_PASSWORD_ALONE: f"""
+        {is_admin("m", "%(org_id)s")} and m.confirmed_at is not null
+        and exists (select 1 from users u where u.id = m.user_id and {PASSWORD_ALONE})""",
 }
 # Only a text with this length is an id. A search by a different text reads the addresses from an index that has no user
 # ids.
@@ -63,25 +67,44 @@ LAST_AT_PLATFORM: Final = """
       and l.created_at >= m.confirmed_at
     order by l.created_at desc limit 1"""
 
-# The facts that an organization sees about the account `u` of its member `m`.
+_ASKED: Final = f"(case when {is_admin('m', 'm.org_id')} then %(asked_of_admins)s::int else %(asked_of_members)s::int end)"
+_PROTECTION: Final = protection(_ASKED)
+# The facts that an organization sees about the account `u` of its member `m`. They need the parameters of `asked_parameters`.
 FACTS: Final = f"""
     case when m.confirmed_at is not null then u.email_verified_at is not null end,
     case when m.confirmed_at is not null then {HAS_SECOND_FACTOR} end,
     greatest(
         (select max(s.last_login_at) from service_users s where s.org_id = m.org_id and s.user_id = m.user_id),
-        ({LAST_AT_PLATFORM}))"""
+        ({LAST_AT_PLATFORM})),
+    case when m.confirmed_at is not null then {_PROTECTION} end,
+    case when m.confirmed_at is not null then {HELD_FACTORS} end"""
 ACCOUNT: Final = f"{FACTS}, {LISTED.columns}"
 
 
 def to_account(row: statements.Row) -> MemberAccount:
-    return MemberAccount(LISTED.read(row[3:]), *row[:3])
+    return MemberAccount(LISTED.read(row[5:]), *row[:3], **to_protection(row[3:5]))
 
 
 def _conditions(selected: MemberFilter) -> LiteralString:
     of_role = "and m.role = %(role)s" if selected.role is not None else ""
     matching = MATCHING[len(selected.search) == ID_LENGTH] if selected.search is not None else ""
     in_state = "" if selected.state is None else f"and {STATES[selected.state]}"
-    return f"{of_role} {matching} {in_state}".strip()
+    protected = "" if selected.protection is None else f"and {_of_account(f'{_PROTECTION} = %(protection)s')}"
+    holds = "" if selected.factor is None else f"and {_of_account(_HOLDS[selected.factor is HeldFactor.NONE])}"
+    return f"{of_role} {matching} {in_state} {protected} {holds}".strip()
+
+
+_HOLDS: Final[Mapping[bool, LiteralString]] = {True: f"{HELD_FACTORS} = '{{}}'", False: f"%(factor)s = any({HELD_FACTORS})"}
+
+
+def _of_account(condition: LiteralString) -> LiteralString:
+    """Return the condition for a confirmed member `m` whose account fulfills a condition (security R-9)."""
+    return f"m.confirmed_at is not null and exists (select 1 from users u where u.id = m.user_id and {condition})"
+
+
+def _filter_parameters(selected: MemberFilter) -> dict[str, object]:
+    values = {"role": selected.role, "search": selected.search, "protection": selected.protection, "factor": selected.factor}
+    return values | asked_parameters(selected.asked)
 
 
 class Members(statements.Repository):
@@ -110,8 +133,8 @@ class Members(statements.Repository):
             left join tiers t on t.id = o.tier_id
             left join (page m join users u on u.id = m.user_id) on true
             where o.id = %(org_id)s order by {by}, m.id"""
-        values = {"org_id": org_id, "role": selected.role, "search": selected.search}
-        rows = await self._rows(sql, **values, limit=page.limit, offset=page.offset)
+        values = _filter_parameters(selected)
+        rows = await self._rows(sql, org_id=org_id, **values, limit=page.limit, offset=page.offset)
         if not rows:
             return None
         count, own_limit, tier_limit = rows[0][LISTED.width :]
@@ -123,23 +146,25 @@ class Members(statements.Repository):
         sql = "select 1 from memberships where org_id = %(org_id)s and user_id = %(user_id)s"
         return await self._exists(sql, org_id=org_id, user_id=user_id)
 
-    async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
-        return (await self.accounts(org_id, [user_id])).get(user_id)
+    async def account(self, org_id: UUID, user_id: UUID, asked: AskedStrength = NOTHING_ASKED) -> MemberAccount | None:
+        return (await self.accounts(org_id, [user_id], asked)).get(user_id)
 
-    async def accounts(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, MemberAccount]:
+    async def accounts(self, org_id: UUID, user_ids: Collection[UUID], asked: AskedStrength = NOTHING_ASKED) -> dict[UUID, MemberAccount]:
         sql = f"""
             select {ACCOUNT} from memberships m join users u on u.id = m.user_id join organizations o on o.id = m.org_id
             where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s)"""
-        rows = await self._all(to_account, sql, org_id=org_id, user_ids=list(user_ids))
+        rows = await self._all(to_account, sql, org_id=org_id, user_ids=list(user_ids), **asked_parameters(asked))
         return {account.member.user_id: account for account in rows}
 
-    async def accounts_of(self, org_id: UUID, members: Collection[ListedMember]) -> dict[UUID, MemberAccount]:
+    async def accounts_of(
+        self, org_id: UUID, members: Collection[ListedMember], asked: AskedStrength = NOTHING_ASKED
+    ) -> dict[UUID, MemberAccount]:
         sql = f"""
             select m.user_id, {FACTS} from memberships m join users u on u.id = m.user_id
             where m.org_id = %(org_id)s and m.user_id = any(%(user_ids)s)"""
         listed = {member.user_id: member for member in members}
-        rows = await self._rows(sql, org_id=org_id, user_ids=list(listed))
-        return {user_id: MemberAccount(listed[user_id], *facts) for user_id, *facts in rows}
+        rows = await self._rows(sql, org_id=org_id, user_ids=list(listed), **asked_parameters(asked))
+        return {user_id: MemberAccount(listed[user_id], *facts[:3], **to_protection(facts[3:])) for user_id, *facts in rows}
 
     async def batch(self, org_id: UUID, selected: MemberFilter, last: organizations.Membership | None, limit: int) -> list[MemberAccount]:
         later = "and (m.created_at, m.id) > (%(created_at)s, %(id)s)" if last is not None else ""
@@ -149,7 +174,7 @@ class Members(statements.Repository):
                 order by m.created_at, m.id limit %(limit)s)
             select {ACCOUNT} from page m join users u on u.id = m.user_id join organizations o on o.id = m.org_id
             order by m.created_at, m.id"""
-        values = {"role": selected.role, "search": selected.search, "limit": limit}
+        values = {**_filter_parameters(selected), "limit": limit}
         start = {} if last is None else {"created_at": last.created_at, "id": last.id}
         return await self._all(to_account, sql, org_id=org_id, **values, **start)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from core.accounts.model.mfa import MfaStatus
+from core.accounts.model.protection import HeldFactor, Protection
 from core.kernel import errors
 from core.kernel.roles import RoleName
 from core.kernel.values import Email
@@ -109,6 +110,8 @@ class FoundUser:
     email: Email
     is_platform_owner: bool
     mfa_enabled: bool
+    protection: Protection  # without the policies of organizations
+    factors: tuple[HeldFactor, ...]
     created_at: datetime
     deactivated_at: datetime | None
     deactivated_by_platform: bool

@@ -125,6 +125,7 @@ class PendingTask(StrEnum):
     DOMAIN_UNVERIFIED = "domain_unverified", roles.Capability.INTEGRATIONS_MANAGE
     CONNECTIONS_WITHOUT_DOMAIN = "connections_without_domain", roles.Capability.INTEGRATIONS_MANAGE
     ADMINS_WITHOUT_MFA = "admins_without_mfa", roles.Capability.MEMBERS_MANAGE
+    ADMINS_WITH_PASSWORD_ALONE = "admins_with_password_alone", roles.Capability.MEMBERS_MANAGE
     INVITATIONS_PENDING = "invitations_pending", roles.Capability.MEMBERS_MANAGE
     API_KEYS_TO_REVIEW = "api_keys_to_review", roles.Capability.API_KEYS_MANAGE
     SCIM_TOKENS_TO_REVIEW = "scim_tokens_to_review", roles.Capability.INTEGRATIONS_MANAGE

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Self
 from uuid import UUID
 
+from core.accounts.model.protection import HeldFactor, Protection
 from core.kernel import errors, uris
 from core.kernel.connections import ConnectionSlug
 from core.kernel.values import Email
@@ -152,6 +153,8 @@ class EndUserSummary:
     last_login_at: datetime | None  # to any service in the organization
     services: tuple[str, ...]  # slugs, and external clients' hosts
     blocked: bool  # by an admin in the organization
+    protection: Protection | None = None  # None: the user has left the services
+    factors: tuple[HeldFactor, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,8 @@ class EndUser:
     mfa_enabled: bool
     created_at: datetime
     updated_at: datetime
+    protection: Protection | None = None
+    factors: tuple[HeldFactor, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

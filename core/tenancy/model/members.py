@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from core.accounts.model import accounts
+from core.accounts.model.protection import NOTHING_ASKED, AskedStrength, HeldFactor, Protection
 from core.kernel import errors, roles
 from core.kernel.values import Email
 from core.tenancy.model import organizations
@@ -123,13 +124,15 @@ class ListedMember:
 class MemberAccount:
     """A member with the facts about their account that the organization may see. Times are UTC.
 
-    `email_verified` and `mfa_enabled` are None for an unconfirmed membership, like the name.
+    `last_login_at` may be None for any member. The other facts are None for an unconfirmed membership, like the name.
     """
 
     member: ListedMember
     email_verified: bool | None
     mfa_enabled: bool | None
     last_login_at: datetime | None  # the last sign-in that the organization sees (decision 220)
+    protection: Protection | None = None
+    factors: tuple[HeldFactor, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +187,23 @@ class MemberState(StrEnum):
 
     UNCONFIRMED = "unconfirmed"  # they have not used the organization yet
     WITHOUT_MFA = "without_mfa"  # confirmed members without a second factor
-    ADMINS_WITHOUT_MFA = "admins_without_mfa"  # owners and admins without a second factor, as the overview counts them
+    ADMINS_WITHOUT_MFA = "admins_without_mfa"  # owners and admins without a second factor
+    ADMINS_WITH_PASSWORD_ALONE = "admins_with_password_alone"  # noqa: S105  (a state) as the overview counts them
 
 
 @dataclass(frozen=True, slots=True)
 class MemberFilter:
-    """What a member list selects: the role, a part of the email address in lower case, and the state. None selects all."""
+    """What a member list selects: the role, a part of the email address in lower case, the state, and the factors. None selects all.
+
+    `asked` is the strength against which `protection` is told.
+    """
 
     role: roles.RoleName | None = None
     search: str | None = None
     state: MemberState | None = None
+    protection: Protection | None = None
+    factor: HeldFactor | None = None
+    asked: AskedStrength = NOTHING_ASKED
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ from typing import Protocol
 from uuid import UUID
 
 from core.accounts.model import accounts, email_queue, platform, profiles
+from core.accounts.model.protection import Protection
 from core.kernel import images
+from core.kernel.proofs import Strength
 from core.kernel.values import Email
 from core.maintenance.model.health import QueueState
 from core.tenancy.model.members import AccountControl
@@ -29,6 +31,9 @@ class AccountsRead(Protocol):
 
     async def own_profile(self, user_id: UUID, now: datetime) -> profiles.OwnProfile | None:
         """Return the account's address and profile, with the pending new address."""
+
+    async def protection(self, user_id: UUID, asked: Strength) -> Protection | None:
+        """Return the account's protection against this strength, or None if there is no account."""
 
     async def has_signed_in(self, user_id: UUID) -> bool:
         """Return whether the user has ever signed in, or has a linked identity."""

@@ -5,6 +5,7 @@ from datetime import date, datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.model.protection import NOTHING_ASKED, AskedStrength
 from core.applications.model import analytics, figures, users
 from core.kernel import values
 from core.tenancy.model.groups import AssignedGroup
@@ -108,7 +109,14 @@ class EndUsersRead(Protocol):
     """
 
     async def page(
-        self, org_id: UUID, page: values.Page, *, search: str | None = None, service_id: UUID | None = None, blocked: bool = False
+        self,
+        org_id: UUID,
+        page: values.Page,
+        *,
+        search: str | None = None,
+        service_id: UUID | None = None,
+        blocked: bool = False,
+        asked: AskedStrength = NOTHING_ASKED,
     ) -> values.PageResult[users.EndUserSummary]:
         """Return a page with end users, latest first, optionally for a single service.
 
@@ -120,7 +128,8 @@ class EndUsersRead(Protocol):
         the services are included, with their address at the time of the block.
         """
 
-    async def by_id(self, org_id: UUID, user_id: UUID) -> users.EndUser | None: ...
+    async def by_id(self, org_id: UUID, user_id: UUID, asked: AskedStrength = NOTHING_ASKED) -> users.EndUser | None:
+        """Return an end user. `asked` is the strength against which `EndUser.protection` is told."""
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
     async def is_blockable(self, org_id: UUID, user_id: UUID) -> bool:

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+from core.accounts.model.protection import NOTHING_ASKED, AskedStrength
 from core.kernel import values
 from core.kernel.callers import OrganizationStatus
 from core.kernel.roles import Capability, RoleName
@@ -102,13 +103,18 @@ class MembersRead(Protocol):
 
     async def exists(self, org_id: UUID, user_id: UUID) -> bool: ...
 
-    async def account(self, org_id: UUID, user_id: UUID) -> MemberAccount | None:
-        """Return the member with the facts that the organization may see about their account."""
+    async def account(self, org_id: UUID, user_id: UUID, asked: AskedStrength = NOTHING_ASKED) -> MemberAccount | None:
+        """Return the member with the facts that the organization may see about their account.
 
-    async def accounts(self, org_id: UUID, user_ids: Collection[UUID]) -> dict[UUID, MemberAccount]:
+        `asked` is the strength against which `MemberAccount.protection` is told.
+        """
+
+    async def accounts(self, org_id: UUID, user_ids: Collection[UUID], asked: AskedStrength = NOTHING_ASKED) -> dict[UUID, MemberAccount]:
         """Return these members, by user id, with the facts that the organization may see about their accounts."""
 
-    async def accounts_of(self, org_id: UUID, members: Collection[ListedMember]) -> dict[UUID, MemberAccount]:
+    async def accounts_of(
+        self, org_id: UUID, members: Collection[ListedMember], asked: AskedStrength = NOTHING_ASKED
+    ) -> dict[UUID, MemberAccount]:
         """Return the facts that the organization may see about these listed members' accounts, by user id."""
 
     async def batch(self, org_id: UUID, selected: MemberFilter, last: organizations.Membership | None, limit: int) -> list[MemberAccount]:

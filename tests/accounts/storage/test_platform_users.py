@@ -19,6 +19,7 @@ from core.accounts.model.platform import (
     UserMfaStatus,
     UserOrganization,
 )
+from core.accounts.model.protection import HeldFactor, Protection
 from core.kernel.causes import SYSTEM
 from core.kernel.roles import ADMIN, MEMBER, OWNER
 from core.kernel.values import Email, rfc3339
@@ -73,9 +74,11 @@ async def test_a_search_returns_every_field(storage: Postgres, pool: Pool) -> No
     await add_member(pool, other_tenant, user.id, "member")
     await add_member(pool, acme, user.id, "owner", confirmed=True)
     await add_member(pool, other, eve.id, "admin")
-    eves_result = FoundUser(eve.id, EVE, False, False, NOW, None, False, None, (UserOrganization(other, "x", "X", ADMIN),))
+    eves_result = FoundUser(
+        eve.id, EVE, False, False, Protection.PASSWORD_ALONE, (), NOW, None, False, None, (UserOrganization(other, "x", "X", ADMIN),)
+    )
     organizations = (UserOrganization(acme, "acme", "Acme", OWNER), UserOrganization(other_tenant, "twin", "Twin", MEMBER))
-    adas_result = FoundUser(user.id, ADA, True, True, NOW - DAY, None, False, None, organizations)
+    adas_result = FoundUser(user.id, ADA, True, True, Protection.PROTECTED, (HeldFactor.APP,), NOW - DAY, None, False, None, organizations)
     assert await search(storage) == [eves_result, adas_result]
     assert await search(storage, email="ada") == [adas_result]
     assert await search(storage, user_id=user.id) == [adas_result]

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 from adapters.postgres.engine.pool import Pool
 from adapters.postgres.storage import Postgres
 from core.accounts.model.accounts import Account
+from core.accounts.model.protection import HeldFactor, Protection
 from core.applications.model.users import EndUser, EndUserSummary, LinkedIdentity, UsedService
 from core.kernel.connections import CODEHOST, WEBSUITE
 from core.kernel.values import Page, PageResult
@@ -40,8 +41,20 @@ async def test_a_listed_end_user_has_all_fields(storage: Postgres, pool: Pool) -
     block = "insert into end_user_blocks (org_id, user_id, email, since) values (%s, %s, 'old@example.com', now())"
     for org, person in ((acme, eve), (other_tenant, user)):
         await run_sql(pool, block, org, person.id)
-    adas_entry = EndUserSummary(user.id, ADA, NOW - 5 * DAY, True, NOW - SECOND, ("shop", "wiki"), blocked=False)
-    eves_entry = EndUserSummary(eve.id, EVE, NOW - DAY, False, None, ("shop",), blocked=True)
+    adas_entry = EndUserSummary(
+        user.id,
+        ADA,
+        NOW - 5 * DAY,
+        True,
+        NOW - SECOND,
+        ("shop", "wiki"),
+        blocked=False,
+        protection=Protection.PROTECTED,
+        factors=(HeldFactor.APP,),
+    )
+    eves_entry = EndUserSummary(
+        eve.id, EVE, NOW - DAY, False, None, ("shop",), blocked=True, protection=Protection.PASSWORD_ALONE, factors=()
+    )
     assert await page(storage, acme) == PageResult([adas_entry, eves_entry], 2)
     assert await page(storage, other_tenant) == PageResult([replace(adas_entry, last_login_at=NOW, services=("third",), blocked=True)], 1)
     assert await page(storage, acme, service_id=wiki) == PageResult([adas_entry], 1)
@@ -182,10 +195,22 @@ async def test_the_details_of_an_end_user_have_all_fields(storage: Postgres, poo
     async with storage.reading() as read:
         by_id = read.end_users.by_id
         assert await by_id(acme, user.id) == EndUser(
-            user.id, ADA, email_verified=True, mfa_enabled=True, created_at=NOW - DAY, updated_at=NOW
+            *(user.id, ADA),
+            email_verified=True,
+            mfa_enabled=True,
+            created_at=NOW - DAY,
+            updated_at=NOW,
+            protection=Protection.PROTECTED,
+            factors=(HeldFactor.APP,),
         )
         assert await by_id(acme, eve.id) == EndUser(
-            eve.id, EVE, email_verified=False, mfa_enabled=False, created_at=NOW - DAY, updated_at=NOW - DAY
+            *(eve.id, EVE),
+            email_verified=False,
+            mfa_enabled=False,
+            created_at=NOW - DAY,
+            updated_at=NOW - DAY,
+            protection=Protection.PASSWORD_ALONE,
+            factors=(),
         )
         for org, target in ((other_tenant, eve.id), (acme, uuid4()), (uuid4(), user.id)):
             assert await by_id(org, target) is None

@@ -8,6 +8,7 @@ from quart import Blueprint
 
 from core.accounts import platform
 from core.accounts.model.platform import MfaAlertType
+from core.accounts.model.protection import HeldFactor, Protection
 from core.authentication import user_access
 from core.kernel.errors import Invalid
 from core.kernel.roles import Capability
@@ -56,6 +57,11 @@ class FoundUserResponse(kit.ResponseModel):
     email: str = Field(description="The email address of the user.", examples=["ada@example.com"])
     is_platform_owner: bool = Field(description="Whether the user is a platform owner.")
     mfa_enabled: bool = Field(description="Whether the user has two-factor authentication.")
+    protection: Protection = Field(
+        description="`password_alone`: the password alone signs in, also beside a passkey that is no second factor. "
+        "`protected`: it does not."
+    )
+    factors: list[HeldFactor] = Field(description="The kinds of the account's factors.")
     created_at: kit.Timestamp = Field(description="The time when the account was created.")
     deactivated_at: kit.Timestamp | None = Field(description="The time when the account was deactivated, or null.")
     deactivated_by_platform: bool = Field(description="Whether a platform owner deactivated it.")

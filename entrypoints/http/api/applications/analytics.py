@@ -187,7 +187,8 @@ class PendingTaskResponse(kit.ResponseModel):
 
     task: PendingTask = Field(
         description="`domain_unverified`: set the DNS record of the domain. `invitations_pending`: invitations have no answer yet. "
-        "`admins_without_mfa`: admins have no second factor. `certificates_expiring`: SAML certificates expire within 30 days, or have "
+        "`admins_without_mfa`: admins have no authenticator app. `admins_with_password_alone`: the password alone signs in to accounts of "
+        "admins. `certificates_expiring`: SAML certificates expire within 30 days, or have "
         "expired. `connections_failing`: users cannot sign in through a connection. `connection_certificates_expiring`: a certificate "
         "of a connection expires within 30 days, or has expired. `connections_without_domain`: no verified domain leads to an active "
         "connection, and it has no users yet, or the organization has no verified domain. `service_accounts_ending`: they end within 72 "

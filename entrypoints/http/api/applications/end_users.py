@@ -5,10 +5,12 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint
 
+from core.accounts.model.protection import HeldFactor, Protection
 from core.applications import end_users
 from core.kernel.roles import Capability
 from entrypoints.http import kit
 from entrypoints.http.api.authentication.connections import ProviderSlug
+from entrypoints.http.api.tenancy.members import PROTECTION
 
 routes = Blueprint("end_users", __name__)
 
@@ -37,6 +39,8 @@ class EndUserResponse(kit.ResponseModel):
         description="The time of the last login to the organization's services, in UTC, or null if there was none."
     )
     mfa_enabled: bool = Field(description="Whether the account has a second factor.")
+    protection: Protection | None = Field(description=f"{PROTECTION} Null if the user has left the services.")
+    factors: list[HeldFactor] | None = Field(description="The kinds of the account's factors. Null if the user has left the services.")
     services: list[str] = Field(description="The slugs of the services that the user uses, and the hosts of external clients.")
     blocked: bool = Field(description="Whether an admin blocked the user at the organization's services.")
 
@@ -101,6 +105,8 @@ class EndUserDetailsResponse(kit.ResponseModel):
         description="The time of the last login to the organization's services, in UTC, or null if there was none."
     )
     mfa_enabled: bool = Field(description="Whether the account has a second factor.")
+    protection: Protection = Field(description=PROTECTION)
+    factors: list[HeldFactor] = Field(description="The kinds of the account's factors.")
     email_verified: bool = Field(description="Whether the user has proved that the email address is theirs.")
     updated_at: kit.Timestamp = Field(description="The time of the account's last change, in UTC.")
     linked_identities: list[EndUserIdentityResponse] = Field(description="The accounts linked for the organization's services.")

@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import Field
 from quart import Blueprint, Response
 
+from core.accounts.model.protection import HeldFactor, Protection
 from core.kernel.roles import ADMIN, OWNER, Capability
 from core.kernel.values import Batches
 from core.tenancy import members
@@ -19,6 +20,10 @@ from entrypoints.http.api.tenancy.invitations import InviterResponse
 from entrypoints.http.api.tenancy.roles import AssignableRole, Role
 from entrypoints.http.edge.bodies import fields_of
 
+PROTECTION: Final = (
+    "`password_alone`: the password alone signs in, also if the account has a passkey that is no second factor. `protected`: it does not. "
+    "`missing`: the sign-in policy of the organization asks for a factor that the account lacks."
+)
 FILE: Final = {200: "The members, in the order in which they joined."}
 
 
@@ -49,6 +54,8 @@ class ExportedMemberResponse(kit.ResponseModel):
         description="The member's roles in applications, also roles by groups. Empty for callers without `end_users.view`."
     )
     attributes: dict[str, Any] = Field(description="The member's own values of the organization's attributes, by name.")
+    protection: Protection | None = Field(description=f"{PROTECTION} Null until the membership is confirmed.")
+    factors: list[HeldFactor] | None = Field(description="The kinds of the account's factors. Null until the membership is confirmed.")
 
 
 async def stream_members(batches: Batches[ExportedMember], format_: audit.ExportFormat, name: str) -> Response:
@@ -78,6 +85,8 @@ def _to_exported(exported: ExportedMember) -> ExportedMemberResponse:
         confirmed_at=membership.confirmed_at,
         email_verified=account.email_verified,
         mfa_enabled=account.mfa_enabled,
+        protection=account.protection,
+        factors=None if account.factors is None else list(account.factors),
         last_login_at=account.last_login_at,
         roles=list(membership.roles),
         groups=list(holdings.groups),
@@ -101,8 +110,21 @@ class MemberFilters(kit.Query):
         None,
         description="Return only members in this state. `unconfirmed`: they have not used the organization yet. "
         "`without_mfa`: confirmed members without a second factor. `admins_without_mfa`: such members with a "
-        "right that `member` does not give. It needs `members.manage`.",
+        "right that `member` does not give. `admins_with_password_alone`: such members whose password alone signs in. "
+        "The filter needs `members.manage`.",
     )
+    protection: Protection | None = Field(
+        None, description=f"Return only confirmed members with this protection. {PROTECTION} It needs `members.manage`."
+    )
+    factor: HeldFactor | None = Field(
+        None,
+        description="Return only confirmed members with this factor: `passkey`, `app` (an authenticator app), `key` (a security key), or "
+        "`none`. It needs `members.manage`.",
+    )
+
+    def selection(self) -> dict[str, Any]:
+        """Return the filters besides the role, as the use cases take them."""
+        return {name: getattr(self, name) for name in ("search", "state", "protection", "factor")}
 
 
 class MembersQuery(MemberFilters, kit.PageQuery):
@@ -168,8 +190,7 @@ async def list_members(org_slug: str, query_args: MembersQuery) -> MemberListRes
         kit.acting(),
         query_args.role,
         query_args.page_request(),
-        search=query_args.search,
-        state=query_args.state,
+        **query_args.selection(),
         order=query_args.sort,
     )
     return MemberListResponse(
@@ -199,7 +220,7 @@ async def export(org_slug: str, query_args: MemberExportQuery) -> Response:
     The export has all members that match, with their accounts' state, their groups, roles and attributes. In CSV, lists and objects are
     JSON, and a cell that a spreadsheet would run as a formula has an apostrophe before it.
     """
-    batches = await members.export(kit.ports(), kit.acting(), query_args.role, search=query_args.search, state=query_args.state)
+    batches = await members.export(kit.ports(), kit.acting(), query_args.role, **query_args.selection())
     return await stream_members(batches, query_args.format, f"members-{org_slug}")
 
 
@@ -218,6 +239,8 @@ class MemberDetailsResponse(MemberResponse):
         description="Whether the user has proved that the email address is theirs. Null until the membership is confirmed."
     )
     mfa_enabled: bool | None = Field(description="Whether the account has a second factor. Null until the membership is confirmed.")
+    protection: Protection | None = Field(description=f"{PROTECTION} Null until the membership is confirmed.")
+    factors: list[HeldFactor] | None = Field(description="The kinds of the account's factors. Null until the membership is confirmed.")
     last_login_at: kit.Timestamp | None = Field(
         description="When the user last signed in to a service of the organization or, since they joined, to the platform. Null if never."
     )
@@ -244,6 +267,8 @@ async def get(org_slug: str, user_id: UUID) -> MemberDetailsResponse:
         confirmed_at=account.member.membership.confirmed_at,
         email_verified=account.email_verified,
         mfa_enabled=account.mfa_enabled,
+        protection=account.protection,
+        factors=None if account.factors is None else list(account.factors),
         last_login_at=account.last_login_at,
         invited_by=None if details.invited_by is None else InviterResponse.of(details.invited_by),
         invited_at=details.invited_at,

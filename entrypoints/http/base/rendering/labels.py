@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from core.accounts.model.mfa import MfaEvent
 from core.accounts.model.platform import MfaAlertType
+from core.accounts.model.protection import HeldFactor, Protection
 from core.applications.model.access_reasons import AccessReason
 from core.applications.model.plans import SubscriptionStatus
 from core.applications.model.services import ServiceType
@@ -100,6 +101,17 @@ LABELS: Final[Mapping[type[StrEnum], Labels]] = MappingProxyType(
             AccessReason.BLOCKED_BY_DIRECTORY: "Blocked by your directory",
             AccessReason.BLOCKED_BY_ADMIN: "Blocked by an admin",
             AccessReason.DEACTIVATED: "Account deactivated",
+        },
+        Protection: {
+            Protection.PASSWORD_ALONE: "Password alone signs in",
+            Protection.PROTECTED: "Protected",
+            Protection.MISSING: "Asked for and missing",
+        },
+        HeldFactor: {
+            HeldFactor.PASSKEY: "Passkey",
+            HeldFactor.APP: "Authenticator app",
+            HeldFactor.KEY: "Security key",
+            HeldFactor.NONE: "None",
         },
         EnrollmentOrigin: {
             EnrollmentOrigin.SELF: "The user",

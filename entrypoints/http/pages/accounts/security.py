@@ -62,6 +62,7 @@ async def security_values(_: Form, query: SecurityQuery | None = None) -> dict[s
         "can_wait": bool(own.usable) and wait is None and await passkey_waits.needs_recovery(kit.ports(), user) is False,
         "policies": policies[:SHOWN_POLICIES],
         "policy_count": len(policies),
+        "protection": await sign_in_policies.load_own_protection(kit.ports(), user),
         "has_password": own.account.password_hash is not None,
         "passkeys": [passkey_values(each, own) for each in own.passkeys],
         "can_drop_password": any(each.kind is PasskeyKind.PASSKEY and each.user_verified for each in own.usable),

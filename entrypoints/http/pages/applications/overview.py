@@ -63,10 +63,10 @@ TASKS: Final[Mapping[PendingTask, tuple[str, str, str]]] = MappingProxyType(
             "No verified domain leads to {count} active connections. Their pages Settings say what to do.",
             "/connections",
         ),
-        PendingTask.ADMINS_WITHOUT_MFA: (
-            "An owner, admin or other member with more rights has no second factor.",
-            "{count} owners, admins and other members with more rights have no second factor.",
-            "/members?state=admins_without_mfa",
+        PendingTask.ADMINS_WITH_PASSWORD_ALONE: (
+            "The password alone signs in to the account of an owner, admin or other member with more rights.",
+            "The password alone signs in to the accounts of {count} owners, admins and other members with more rights.",
+            "/members?state=admins_with_password_alone",
         ),
         PendingTask.INVITATIONS_PENDING: (
             "An invitation has no answer yet.",
@@ -119,7 +119,11 @@ async def show_overview(org_slug: str) -> Response:
         kinds=KINDS,
         days=[each for each in reversed(view.sign_ins) if each.count],
         tasks=[
-            *((*_describe(task, count), task in BROKEN) for task, count in view.tasks.items() if task not in REVIEWS.values()),
+            *(
+                (*_describe(task, count), task in BROKEN)
+                for task, count in view.tasks.items()
+                if task in TASKS and task not in REVIEWS.values()
+            ),
             *((*each, False) for each in await _reviews(view)),
         ],
     )

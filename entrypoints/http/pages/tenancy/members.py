@@ -6,6 +6,7 @@ from uuid import UUID
 
 from quart import Blueprint, Response
 
+from core.accounts.model.protection import HeldFactor, Protection
 from core.applications import removals
 from core.authentication import account_recovery
 from core.authentication.model.recovery import RecoveryChoices
@@ -26,6 +27,7 @@ from entrypoints.http import kit
 from entrypoints.http.api.eventing import audit
 from entrypoints.http.api.tenancy.members import FILE, MemberExportQuery, MembersQuery, stream_members
 from entrypoints.http.api.tenancy.roles import giveable_options, role_choices, role_filter, role_labels
+from entrypoints.http.base.rendering.labels import LABELS
 from entrypoints.http.pages import consequences, console, console_forms
 from entrypoints.http.pages.authentication.sign_in_log import failure_values
 from entrypoints.http.pages.tenancy import selected_people
@@ -44,9 +46,13 @@ ROLE_FIELDS: Final[console_forms.Fields] = {
 }
 STATE_FILTER: Final = [
     (None, "All"),
-    (MemberState.ADMINS_WITHOUT_MFA, "Admins without second factor"),
+    (MemberState.ADMINS_WITH_PASSWORD_ALONE, "Admins with a password alone"),
     (MemberState.WITHOUT_MFA, "No second factor"),
     (MemberState.UNCONFIRMED, "Not confirmed"),
+]
+FACTOR_FILTERS: Final = [
+    ("protection", "Protection", [("", "All"), *((each.value, LABELS[Protection][each]) for each in Protection)]),
+    ("factor", "Factor", [("", "All"), *((each.value, LABELS[HeldFactor][each]) for each in HeldFactor)]),
 ]
 INVITATIONS_SHOWN: Final = 10
 
@@ -58,7 +64,7 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
     """List an organization's members. Users who manage members also see the accounts' state and the pending invitations."""
     page, manages = query_args.page_request(), console.may(roles.Capability.MEMBERS_MANAGE)
     result = await members.list_page(
-        kit.ports(), kit.acting_member(), query_args.role, page, search=query_args.search, state=query_args.state, order=query_args.sort
+        kit.ports(), kit.acting_member(), query_args.role, page, order=query_args.sort, **query_args.selection()
     )
     invited, choices = await _invited(query_args) if manages else None, await role_choices()
     return await console.console_page(
@@ -70,6 +76,7 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
         actions=selected_people.actions_on_people(with_invitations=invited is not None and invited.total > 0) if manages else [],
         most=MAX_SELECTED,
         states=STATE_FILTER if manages else [],
+        factor_filters=FACTOR_FILTERS if manages else [],
         invitable=giveable_options(choices) if manages else [],
         limit=result.limit.value,
         total=result.total,
@@ -86,13 +93,13 @@ async def show_members(org_slug: str, query_args: MembersQuery) -> Response:
 @kit.describes(FILE, content_type=audit.CSV, other_content_types=(audit.JSON_LINES,), api=[f"GET {API}/export"])
 async def export_members(org_slug: str, query_args: MemberExportQuery) -> Response:
     """Export an organization's members that match the filters."""
-    batches = await members.export(kit.ports(), kit.acting_member(), query_args.role, search=query_args.search, state=query_args.state)
+    batches = await members.export(kit.ports(), kit.acting_member(), query_args.role, **query_args.selection())
     return await stream_members(batches, query_args.format, f"members-{org_slug}")
 
 
 async def _invited(query: MembersQuery) -> values.PageResult[ListedInvitation] | None:
     """Return the pending invitations that stand before the filtered members' first page."""
-    if query.page > 1 or query.state is not None:
+    if query.page > 1 or not (query.state is None and query.protection is None and query.factor is None):
         return None
     page = values.Page(1, INVITATIONS_SHOWN)
     return await invitations.list_page(

@@ -50,6 +50,7 @@ async def test_the_export_has_all_members_with_their_accounts(
             **{name: each[name] for name in ("confirmed_at", "email_verified", "mfa_enabled", "last_login_at")},
             "roles": each["membership"]["roles"],
             **NOTHING,
+            **{name: each[name] for name in ("protection", "factors")},
         }
         for each in details
     ]
@@ -58,7 +59,7 @@ async def test_the_export_has_all_members_with_their_accounts(
     assert {line["email"] for line in lines}.isdisjoint({line["email"] for line in await export(other_tenant)})
     assert lines[-1] | {"joined_at": None, "user_id": None} == {
         **dict.fromkeys(("user_id", "name", "joined_at", "confirmed_at", "email_verified", "mfa_enabled", "last_login_at")),
-        **{"email": "invited@example.com", "role": "member", "roles": ["member"], **NOTHING},
+        **{"email": "invited@example.com", "role": "member", "roles": ["member"], "protection": None, "factors": None, **NOTHING},
     }
     for query, emails in (
         ("&role=admin", [acme.people["admin"].email]),

@@ -49,7 +49,7 @@ async def test_the_list_has_second_factors_last_sign_ins_and_pending_invitations
     await admin.submit(path, path, addresses="new@example.com", role="member")
     page = main_of(await admin.open(MEMBERS))
     assert page.index("new@example.com") < page.index("zoe@example.com"), "pending invitations come first"
-    assert page.count('data-label="Second factor"') == page.count('data-label="Last sign-in"') == 3
+    assert page.count('data-label="Protection"') == page.count('data-label="Last sign-in"') == 3
     by_role = {role: main_of(await admin.open(f"{MEMBERS}?role={role}&sort=email")) for role in ("admin", "member")}
     assert ("new@example.com" in by_role["admin"], "new@example.com" in by_role["member"]) == (False, True)
     assert [f"search={text}" for text in ("zoe", "new@") if "new@" in main_of(await admin.open(f"{MEMBERS}?search={text}"))] == [
@@ -59,14 +59,14 @@ async def test_the_list_has_second_factors_last_sign_ins_and_pending_invitations
     without = main_of(await admin.open(f"{MEMBERS}?state=admins_without_mfa"))
     assert [text in without for text in ("1 member matches.", "grace@example.com", "zoe@", "new@")] == [True, True, False, False]
     overview = main_of(await admin.open("/app/organizations/acme"))
-    assert f'href="{MEMBERS}?state=admins_without_mfa"' in overview
+    assert f'href="{MEMBERS}?state=admins_with_password_alone"' in overview
 
 
 async def test_only_those_who_manage_members_see_second_factors(app: QuartTrio, admin: FakeBrowser) -> None:
     member = FakeBrowser(app)
     await member.sign_in("zoe@example.com", PASSWORD)
     page = main_of(await member.open(MEMBERS))
-    assert ("grace@example.com" in page, "Second factor" in page, "Last sign-in" in page) == (True, False, False)
+    assert ("grace@example.com" in page, "Protection" in page, "Last sign-in" in page) == (True, False, False)
     assert (await member.open(f"{MEMBERS}?state=without_mfa")).status == 403
 
 
