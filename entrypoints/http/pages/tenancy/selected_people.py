@@ -29,7 +29,7 @@ ROLE_CONSEQUENCE: Final = (
 
 REMOVAL_CONSEQUENCE: Final = (
     "Their sessions here end at once, and pending invitations from and to them are canceled. The credentials that they created for service "
-    "accounts and API resources end, and the admins who can replace them get an email. The account of each person remains."
+    "accounts and API resources end, and the admins who can replace them get an email."
 )
 BLOCK: Final = "block"  # the checkbox of a removal
 MOST_NAMED: Final = 50  # applications in a sentence
@@ -188,12 +188,14 @@ async def removal_parts(selected: Mapping[UUID, Email]) -> dict[str, Any]:
     outlook = await removals.load_outlook(kit.ports(), kit.acting_member(), selected)
     applications = outlook.open_applications or ()
     names, more = applications[:MOST_NAMED], len(applications) - MOST_NAMED
-    texts = [REMOVAL_CONSEQUENCE]
+    remains = "Their account remains." if len(selected) == 1 else "Their accounts remain."
+    texts: list[str] = [f"{REMOVAL_CONSEQUENCE} {remains}"]
+    unless = "Unless you block them, they" if console.may(Capability.END_USERS_MANAGE) else "They"
     if outlook.open_applications is None:
-        texts.append("They can still sign in to applications that do not ask for a membership.")
+        texts.append(f"{unless} can still sign in to applications that do not ask for a membership.")
     elif names:
-        texts += consequences.name_all("They can still sign in to these applications, which do not ask for a membership", names)
-        texts += [f"{consequences.count(more, 'further application')} stay open, too."] if more > 0 else []
+        texts += consequences.name_all(f"{unless} can still sign in to these applications, which do not ask for a membership", names)
+        texts += [f"{more:,} more stay open, too."] if more > 0 else []
     else:
         texts.append("They lose access to all applications of this organization.")
     if outlook.blocked >= set(selected):
