@@ -80,7 +80,9 @@ async def refresh(ports: Ports, pool: Pool) -> None:
 async def _refresh_figures(ports: Ports) -> None:
     with _logged_outage("figures"):
         figures = await platform.get_figures(ports)
-        ports.metrics.platform(figures.active_users, figures.organizations, figures.mfa_enabled_users, figures.passkey_users)
+        ports.metrics.platform(
+            figures.active_users, figures.organizations, figures.mfa_enabled_users, figures.passkey_users, figures.password_alone_users
+        )
 
 
 @contextmanager

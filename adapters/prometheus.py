@@ -70,6 +70,7 @@ _PLATFORM_FIGURES = {
     "sso_mfa_enabled_users_total": "Active users with multi-factor authentication.",
     "sso_mfa_adoption_percentage": "Share of active users with multi-factor authentication.",
     "sso_passkey_users": "Active users with a passkey.",
+    "sso_password_alone_users": "Active users whose password alone signs in.",
 }
 
 
@@ -165,7 +166,7 @@ class PrometheusMetrics:
             self._restarts = counter("sso_actor_restarts_total", "Restarts of actors.", ["actor", "reason"])
             latest = {name: gauge(name, text, multiprocess_mode="mostrecent") for name, text in _PLATFORM_FIGURES.items()}
             self._queue_depth, self._mail_depth, self._mail_age, self._certificate_end, self._tls_end, *platform = latest.values()
-            self._users, self._organizations, self._mfa_users, self._mfa_share, self._passkey_users = platform
+            self._users, self._organizations, self._mfa_users, self._mfa_share, self._passkey_users, self._alone_users = platform
             self._initialize(latest)
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -243,11 +244,14 @@ class PrometheusMetrics:
         """Set the end of the server's certificate. None: there is no certificate."""
         self._tls_end.set(_to_unix_time(end))
 
-    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
+    def platform(
+        self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int, password_alone_users: int
+    ) -> None:
         self._users.set(active_users)
         self._organizations.set(organizations)
         self._mfa_users.set(mfa_enabled_users)
         self._passkey_users.set(passkey_users)
+        self._alone_users.set(password_alone_users)
         self._mfa_share.set(100 * mfa_enabled_users / active_users if active_users else 0)
 
     def exposition(self) -> bytes:

@@ -82,7 +82,9 @@ class Metrics(Protocol):
     def connection_health(self, count: Mapping[HealthState, int], first_end: datetime | None) -> None:
         """Set how many connections are active, by health, and when the first certificate ends, or None without a certificate."""
 
-    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
+    def platform(
+        self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int, password_alone_users: int
+    ) -> None:
         """Set the platform's gauges."""
 
 

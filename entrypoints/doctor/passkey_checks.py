@@ -34,16 +34,24 @@ async def check_rp_id(storage: Storage, sender: HttpSender, policy: Policy, base
 
 
 async def check_owners(storage: Storage, policy: Policy, base_url: str, now: datetime) -> list[doctor.Finding]:
-    """Report the platform owners with no factor that works here but a password, and when the platform's policy starts to ask for more."""
+    """Report the platform owners whose password alone signs in, or who have no other factor that works here.
+
+    Also report when the platform's policy starts to ask for more.
+    """
     async with storage.reading() as read:
         owners = await read.accounts.platform_owner_addresses()
         rp_id = relying_party.choose_id(policy, base_url, await read.passkeys.rp_id())
         lacking = await read.accounts.owner_addresses_without_second_factor(rp_id)
+        alone = await read.accounts.owner_addresses_with_password_alone()
         rules = await read.sign_in_policies.find(None)
+    if not lacking and alone:
+        text = (
+            f"the password alone signs in to the accounts of {_list(alone)}. On the page Security, they make the passkey the second factor"
+        )
+        return [doctor.Finding(_OWNERS, doctor.Health.WARNING, f"{text}, or remove the password")]
     if not lacking:
         return [doctor.Finding(_OWNERS, doctor.Health.GOOD, "all have a second factor or a passkey")] if owners else []
-    names = ", ".join(lacking[:_MAX_LISTED]) + (f" and {len(lacking) - _MAX_LISTED} more" if len(lacking) > _MAX_LISTED else "")
-    text = f"{names} {'has' if len(lacking) == 1 else 'have'} no second factor and no passkey"
+    text = f"{_list(lacking)} {'has' if len(lacking) == 1 else 'have'} no second factor and no passkey"
     if rules is None:  # no owner has signed in yet
         text += ". A stolen password opens the platform. Set one up on the page Security of the account"
     elif (due := rules.second_factor_due(now)) is None:
@@ -51,6 +59,10 @@ async def check_owners(storage: Storage, policy: Policy, base_url: str, now: dat
     else:
         text += f". From {format_day(due)} on, the pages of the platform open only with one"
     return [doctor.Finding(_OWNERS, doctor.Health.WARNING, text)]
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else "")
 
 
 async def _check_file(sender: HttpSender, rp_id: str, origins: Sequence[str], users: int) -> doctor.Finding:

@@ -58,7 +58,7 @@ async def test_gauges_are_set_at_start(ports: Ports, pool: Pool, metrics: FakeMe
     assert metrics.due == 1
     assert metrics.mail_backlog is not None
     assert metrics.mail_backlog[0] == 1
-    assert metrics.figures == (2, 0, 1, 1)
+    assert metrics.figures == (2, 0, 1, 1, 1)
     assert metrics.connections is not None
     assert metrics.connections[2] == pool.stats.maximum
 
@@ -142,7 +142,7 @@ async def test_messages_refresh_the_figures_at_most_once_a_second(
 
     async def record_time(_: Ports) -> PlatformFigures:
         times.append(trio.current_time())
-        return PlatformFigures(0, 0, 0, 0)
+        return PlatformFigures(0, 0, 0, 0, 0)
 
     monkeypatch.setattr(platform, "get_figures", record_time)
     inbox, pool = Mailbox(), CountingPool()
@@ -165,7 +165,7 @@ async def test_a_slow_count_is_followed_by_a_long_pause(
     async def count_slowly(_: Ports) -> PlatformFigures:
         times.append(trio.current_time())
         await trio.sleep(0.2)
-        return PlatformFigures(0, 0, 0, 0)
+        return PlatformFigures(0, 0, 0, 0, 0)
 
     monkeypatch.setattr(platform, "get_figures", count_slowly)
     inbox = Mailbox()

@@ -133,7 +133,7 @@ def test_each_method_of_the_port_changes_its_metric(metrics: PrometheusMetrics) 
     port.mail_queue(4, 90.5)
     port.actor_restarted("mailer", "failure")
     port.pool(total=7, idle=3, maximum=10)
-    port.platform(active_users=200, organizations=9, mfa_enabled_users=50, passkey_users=40)
+    port.platform(active_users=200, organizations=9, mfa_enabled_users=50, passkey_users=40, password_alone_users=30)
     assert value(metrics, "sso_login_failures_total", "credentials") == 1
     assert value(metrics, "sso_login_failures_total", "unverified") == 0
     assert value(metrics, "sso_auth_tokens_issued_total") == 2
@@ -152,10 +152,11 @@ def test_each_method_of_the_port_changes_its_metric(metrics: PrometheusMetrics) 
     assert value(metrics, "sso_mfa_enabled_users_total") == 50
     assert value(metrics, "sso_mfa_adoption_percentage") == 25
     assert value(metrics, "sso_passkey_users") == 40
+    assert value(metrics, "sso_password_alone_users") == 30
 
 
 def test_the_mfa_share_is_zero_without_users(metrics: PrometheusMetrics) -> None:
-    metrics.platform(active_users=0, organizations=0, mfa_enabled_users=0, passkey_users=0)
+    metrics.platform(active_users=0, organizations=0, mfa_enabled_users=0, passkey_users=0, password_alone_users=0)
     assert value(metrics, "sso_mfa_adoption_percentage") == 0
 
 
@@ -177,10 +178,10 @@ def test_every_process_shows_the_figures_of_all(metrics: PrometheusMetrics, dire
     metrics.http("GET", "/health", 200, 0.004)
     metrics.token_issued()
     metrics.pool(total=1, idle=1, maximum=10)
-    metrics.platform(active_users=1, organizations=1, mfa_enabled_users=1, passkey_users=1)
+    metrics.platform(active_users=1, organizations=1, mfa_enabled_users=1, passkey_users=1, password_alone_users=0)
     pid = run_in_process(
         directory,
-        "metrics.http('GET', '/health', 200, 0.004); metrics.token_issued(); metrics.pool(2, 1, 10); metrics.platform(8, 3, 2, 1)",
+        "metrics.http('GET', '/health', 200, 0.004); metrics.token_issued(); metrics.pool(2, 1, 10); metrics.platform(8, 3, 2, 1, 0)",
     )
     assert value(metrics, "sso_http_request_duration_seconds_count", "GET", "/health", "2xx") == 2
     assert value(metrics, "sso_auth_tokens_issued_total") == 2

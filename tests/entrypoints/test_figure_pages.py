@@ -54,8 +54,8 @@ async def fill(ports: Ports, pool: Pool, clock: FakeClock) -> None:
             insert into user_figures (org_id, span, start, active, first_of_day, first_of_week, new_users)
             select %s, span, start, 123456, 123456, 123456, 23456 from {times} where %s::uuid is not null on conflict do nothing""",  # noqa: S608
             f"""
-            insert into population_figures (org_id, day, counted_at, users, second_factor, passkeys, organizations)
-            select %s, start::date, start, 1234567, 123456, 1234, 1234 from {times} where span = 'day' and %s::uuid is not null
+            insert into population_figures (org_id, day, counted_at, users, second_factor, passkeys, password_alone, organizations)
+            select %s, start::date, start, 1234567, 123456, 1234, 1234, 1234 from {times} where span = 'day' and %s::uuid is not null
             on conflict do nothing""",  # noqa: S608
             f"""
             insert into traffic_figures (org_id, kind, span, start, outcome, total, milliseconds, slowest)

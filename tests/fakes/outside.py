@@ -121,7 +121,7 @@ class FakeMetrics:
         self.connection_answers: Counter[tuple[ConnectionProtocol, bool]] = Counter()
         self.signature_disputes = 0
         self.health_of_connections: tuple[Mapping[HealthState, int], datetime | None] | None = None
-        self.figures: tuple[int, int, int, int] | None = None
+        self.figures: tuple[int, int, int, int, int] | None = None
 
     def http(self, method: str, route: str, status: int, seconds: float) -> None:
         self.requests.append((method, route, status, seconds))
@@ -180,8 +180,10 @@ class FakeMetrics:
     def connection_health(self, count: Mapping[HealthState, int], first_end: datetime | None) -> None:
         self.health_of_connections = (count, first_end)
 
-    def platform(self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int) -> None:
-        self.figures = (active_users, organizations, mfa_enabled_users, passkey_users)
+    def platform(
+        self, active_users: int, organizations: int, mfa_enabled_users: int, passkey_users: int, password_alone_users: int
+    ) -> None:
+        self.figures = (active_users, organizations, mfa_enabled_users, passkey_users, password_alone_users)
 
 
 class FakeTxtRecords:

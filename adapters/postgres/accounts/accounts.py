@@ -286,6 +286,10 @@ class Accounts(AccountClosures):
             order by u.email"""
         return await self._all(lambda row: Email(row[0]), sql, rp_id=rp_id)
 
+    async def owner_addresses_with_password_alone(self) -> list[Email]:
+        sql = f"select u.email from users u where u.is_platform_owner and {ACCOUNT_IS_USABLE} and {PASSWORD_ALONE} order by u.email"
+        return await self._all(lambda row: Email(row[0]), sql)
+
     async def add(self, account: accounts.Account) -> None:
         if await self._run(INSERT, **ACCOUNT.values(account)) == 0:
             raise accounts.EmailTaken

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR, HELD_FACTORS, protection
+from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR, HELD_FACTORS, PASSWORD_ALONE, protection
 from adapters.postgres.accounts.mfa import STATUS
 from adapters.postgres.engine import records, statements
 from core.accounts.model import platform
@@ -181,7 +181,7 @@ class Platform(statements.Repository):
     async def figures(self) -> platform.PlatformFigures:
         sql = f"""
             select count(*), (select count(*) from organizations), count(*) filter (where {HAS_SECOND_FACTOR}),
-                   count(*) filter (where {HAS_PASSKEY})
+                   count(*) filter (where {HAS_PASSKEY}), count(*) filter (where {PASSWORD_ALONE})
             from users u where deactivated_at is null and anonymized_at is null"""
         figures = await self._one(lambda row: platform.PlatformFigures(*row), sql)
         assert figures is not None, "an aggregate always has one row"

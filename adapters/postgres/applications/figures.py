@@ -9,7 +9,7 @@ from datetime import date, datetime
 from typing import Final, LiteralString
 from uuid import UUID
 
-from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR
+from adapters.postgres.accounts.accounts import HAS_PASSKEY, HAS_SECOND_FACTOR, PASSWORD_ALONE
 from adapters.postgres.applications.analytics import TOTALS
 from adapters.postgres.applications.services import LOGGED_NAME
 from adapters.postgres.engine.statements import Repository
@@ -110,7 +110,7 @@ class Figures(Repository):
 
     async def populations(self, org_id: UUID | None, since: date) -> list[figures.Population]:
         sql = """
-            select day, users, second_factor, passkeys, organizations from population_figures
+            select day, users, second_factor, passkeys, password_alone, organizations from population_figures
             where org_id = %(org_id)s and day >= %(since)s order by day"""
         return await self._all(lambda row: figures.Population(*row), sql, org_id=org_id or PLATFORM_ID, since=since)
 
@@ -229,20 +229,22 @@ SUM_USERS: Final = """
     where span = 'hour' and start >= %(day)s and start < %(day_end)s group by org_id"""
 # The condition is evaluated once, before any member is read.
 COUNT_POPULATIONS: Final = f"""
-    insert into population_figures as p (org_id, day, counted_at, users, second_factor, passkeys, organizations)
-    select counted.org_id, %(day)s, %(now)s, counted.users, counted.second_factor, counted.passkeys, counted.organizations
+    insert into population_figures as p (org_id, day, counted_at, users, second_factor, passkeys, password_alone, organizations)
+    select counted.org_id, %(day)s, %(now)s, counted.users, counted.second_factor, counted.passkeys, counted.password_alone,
+           counted.organizations
     from (
         select m.org_id, count(*) as users, count(*) filter (where {HAS_SECOND_FACTOR}) as second_factor,
-               count(*) filter (where {HAS_PASSKEY}) as passkeys, null::bigint as organizations
+               count(*) filter (where {HAS_PASSKEY}) as passkeys, count(*) filter (where {PASSWORD_ALONE}) as password_alone,
+               null::bigint as organizations
         from memberships m join users u on u.id = m.user_id where m.confirmed_at is not null group by m.org_id
         union all
         select {PLATFORM}, count(*), count(*) filter (where {HAS_SECOND_FACTOR}), count(*) filter (where {HAS_PASSKEY}),
-               (select count(*) from organizations)
+               count(*) filter (where {PASSWORD_ALONE}), (select count(*) from organizations)
         from users u where u.deactivated_at is null and u.anonymized_at is null) counted
     where not exists (select from population_figures where org_id = {PLATFORM} and day = %(day)s and counted_at >= %(hour)s)
     on conflict (org_id, day) do update set
         counted_at = excluded.counted_at, users = excluded.users, second_factor = excluded.second_factor,
-        passkeys = excluded.passkeys, organizations = excluded.organizations"""
+        passkeys = excluded.passkeys, password_alone = excluded.password_alone, organizations = excluded.organizations"""
 # Traffic since the hour and the day that contain a time
 RECENT_TRAFFIC: Final = "(span = 'hour' and start >= %(hour)s or span = 'day' and start >= %(day)s)"
 

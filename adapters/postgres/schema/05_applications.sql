@@ -385,6 +385,7 @@ create table population_figures (
     second_factor  bigint not null,
     organizations  bigint,  -- null in rows of organizations
     passkeys       bigint not null,  -- users with a passkey or security key
+    password_alone bigint not null,  -- users whose password alone signs in
     primary key (org_id, day)
 );
 create index population_figures_by_day on population_figures (day);

@@ -58,6 +58,7 @@ class PlatformFigures:
     organizations: int
     mfa_enabled_users: int
     passkey_users: int
+    password_alone_users: int
 
 
 METRICS_PERIOD: Final = timedelta(days=7)

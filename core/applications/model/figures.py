@@ -106,6 +106,7 @@ class Population:
     users: int
     second_factor: int  # users with a second factor
     passkeys: int  # users with a passkey
+    password_alone: int  # users whose password alone signs in
     organizations: int | None  # on the whole platform
 
 

@@ -44,6 +44,9 @@ class AccountsRead(Protocol):
     async def platform_owner_addresses(self) -> list[Email]:
         """Return the usable platform owners' addresses."""
 
+    async def owner_addresses_with_password_alone(self) -> list[Email]:
+        """Return the addresses of usable platform owners whose password alone signs in, also beside a passkey."""
+
     async def owner_addresses_without_second_factor(self, rp_id: str | None) -> list[Email]:
         """Return the addresses of usable platform owners who have neither a second factor nor a passkey.
 

@@ -25,7 +25,8 @@ async def test_figures_count_active_accounts(storage: Postgres, pool: Pool) -> N
     await run_sql(pool, "update users set mfa_enabled_at = %s where email <> %s", NOW, EVE)
     await run_sql(pool, "update users set passkey_count = 1")
     async with storage.reading() as read:
-        assert await read.platform.figures() == PlatformFigures(active_users=2, organizations=3, mfa_enabled_users=1, passkey_users=2)
+        figures = await read.platform.figures()
+    assert figures == PlatformFigures(active_users=2, organizations=3, mfa_enabled_users=1, passkey_users=2, password_alone_users=1)
 
 
 async def test_due_jobs_can_start_now(storage: Postgres) -> None:

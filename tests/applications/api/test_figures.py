@@ -160,6 +160,7 @@ async def test_second_factors_are_only_shown_to_admins(ports: Ports, acme: Tenan
     await count(ports)
     [population] = (await read(acme, "users", "admin"))["populations"]
     assert (population["users"], population["second_factor"], population["organizations"]) == (len(acme.people), 2, None)
+    assert population["password_alone"] == 0, "the accounts have no password"
     assert population["passkeys"] == 1, "a security key signs in nobody alone"
     assert (await read(acme, "users", "member"))["populations"] is None
     assert (await read(acme, "sign-ins", "member"))["by_result"] is None

@@ -45,8 +45,8 @@ FILLING: Final = {
         insert into user_figures (org_id, span, start, active, first_of_day, first_of_week, new_users)
         select %(org)s, 'day', now() - row_number() over () * interval '1 day', 1, 1, 1, 1 from users""",
     "population_figures": """
-        insert into population_figures (org_id, day, counted_at, users, second_factor, passkeys)
-        select %(org)s, now() - row_number() over () * interval '1 day', now(), 1, 1, 1 from users""",
+        insert into population_figures (org_id, day, counted_at, users, second_factor, passkeys, password_alone)
+        select %(org)s, now() - row_number() over () * interval '1 day', now(), 1, 1, 1, 1 from users""",
     "traffic_figures": """
         insert into traffic_figures (org_id, kind, span, start, outcome, total, milliseconds, slowest)
         select %(org)s, 'scim', 'day', now(), email, 1, 1, 1 from users""",

@@ -81,6 +81,7 @@ class PopulationResponse(kit.ResponseModel):
     users: int = Field(description="How many members are confirmed, or for the platform how many users are active.")
     second_factor: int = Field(description="The number of them that have a second factor.")
     passkeys: int = Field(description="The number of them that have a passkey.")
+    password_alone: int = Field(description="The number of users whose password alone signs in, also beside a passkey.")
     organizations: int | None = Field(description="How many organizations the platform has. Null for an organization.")
 
 

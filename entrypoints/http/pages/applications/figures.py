@@ -188,6 +188,7 @@ def _user_tiles(loaded: UserFigures) -> list[Tile]:
         tiles.append((f"{percent(last.second_factor, last.users)}%", f"of {last.users:,} have a second factor"))
         if last.passkeys is not None:
             tiles.append((f"{percent(last.passkeys, last.users)}%", "have a passkey"))
+        tiles.append((f"{percent(last.password_alone, last.users)}%", "sign in with a password alone"))
         if last.organizations is not None:
             tiles.append((f"{last.organizations:,}", "Organizations"))
     return tiles
@@ -267,6 +268,8 @@ def show_users(figures: UserFigures) -> list[StackedChart]:
             days = [each for each in days[:-1] if each.day.weekday() == SUNDAY] + list(days[-1:])
         charts.append(_show_share(days, "second-factor", "Second factor", "a second factor", [each.second_factor for each in days]))
         charts.append(_show_share(days, "passkeys", "Passkeys", "a passkey", [each.passkeys for each in days]))
+        alone = [each.password_alone for each in days]
+        charts.append(_show_share(days, "password-alone", "Password alone", "a password that signs in alone", alone))
         if any(each.organizations for each in days):
             organizations = Series("Organizations", [each.organizations or 0 for each in days])
             labels = [_day(each.day) for each in days]

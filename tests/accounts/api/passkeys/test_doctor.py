@@ -141,3 +141,8 @@ async def test_platform_owners_with_only_a_password_are_named(ports: Ports, pool
     assert await check_owners(ports.storage, ports.policy, BASE_URL, now) == [
         Finding("platform owners", Health.GOOD, "all have a second factor or a passkey"),
     ]
+    await run_sql(pool, "update users set passkey_second_at = null where id = %s", grace)
+    assert (await text_of()).startswith("the password alone signs in to the accounts of grace@example.com."), "also beside a passkey"
+    await run_sql(pool, "update users set password_hash = null where id = %s", grace)
+    [finding] = await check_owners(ports.storage, ports.policy, BASE_URL, now)
+    assert finding.health is Health.GOOD

@@ -44,6 +44,8 @@ async def test_the_details_contain_only_data_of_the_organization(apps: Applicati
         "created_at": format_time(user.created_at),
         "last_login_at": format_time(began + timedelta(minutes=1)),
         "mfa_enabled": False,
+        "protection": "protected",
+        "factors": [],
         "email_verified": True,
         "updated_at": format_time(clock.now()),
         "linked_identities": [
