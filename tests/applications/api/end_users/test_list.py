@@ -32,6 +32,8 @@ async def test_an_end_user_is_listed_with_the_services_of_the_organization(apps:
                 "created_at": format_time(user.created_at),
                 "last_login_at": format_time(began + timedelta(minutes=1)),
                 "mfa_enabled": True,
+                "protection": "protected",
+                "factors": ["app"],
                 "services": ["shop", "wiki"],
                 "blocked": False,
             }
