@@ -156,7 +156,7 @@ def smtp(url: SecretStr, settings: Settings) -> transports.SmtpTransport:
     """Return the transport to the mail server. Raises: SettingsInvalid."""
     check_sender(settings)
     try:
-        return transports.SmtpTransport(url.get_secret_value(), settings.mail_from)
+        return transports.SmtpTransport(url.get_secret_value(), settings.mail_from, own_name=settings.smtp_helo_name)
     except ValueError as error:
         raise SettingsInvalid(f"SSO_SMTP_URL {error}.") from None
 

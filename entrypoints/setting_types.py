@@ -97,6 +97,13 @@ def _check_rp_id(value: str) -> str:
     return host
 
 
+def _check_host_name(value: str) -> str:
+    name = value.lower()
+    if "." not in name or not values.is_host_name(name) or name.rpartition(".")[2].isdigit():
+        raise ValueError("must be a host name with a dot, such as id.example.com")
+    return name
+
+
 def _parse_native_apps(value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -248,6 +255,7 @@ Bind = Annotated[str, AfterValidator(_check_bind)]
 BaseUrl = Annotated[str, AfterValidator(_check_base_url), AfterValidator(_refuse_path)]
 FrontendUrl = Annotated[str, AfterValidator(_check_base_url), AfterValidator(to_ascii)]
 PasskeyRpId = Annotated[str, AfterValidator(_check_rp_id)]
+HostName = Annotated[str, AfterValidator(_check_host_name)]
 NativeApps = Annotated[tuple[policy.NativeApp, ...], BeforeValidator(_parse_native_apps)]
 Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
 ApiUrl = Annotated[Endpoint, AfterValidator(_refuse_query)]

@@ -65,6 +65,7 @@ class Settings(BaseModel):
     argon2_parallelism: int = Field(1, ge=1, le=16)
     dns_servers: setting_types.DnsServers = ()
     smtp_url: SecretStr | None = None
+    smtp_helo_name: setting_types.HostName | None = None
     mail_from: str = "Gatehouse <gatehouse@localhost.localdomain>"
     support_address: setting_types.SupportAddress | None = None
     outbound_allow: str = ""

@@ -135,7 +135,9 @@ async def wire(settings: Settings, base_url: str, conninfo: str) -> AsyncIterato
         saml=documents.XmlDocuments(base_url, clock, metrics),
         saml_providers=documents.XmlProviders(metrics),
         email_templates=EmailTemplates(base_url, policy),
-        mail=transports.MailRouter(adapters_of_settings.mail_transport(settings), transports.OrganizationSmtp(guard)),
+        mail=transports.MailRouter(
+            adapters_of_settings.mail_transport(settings), transports.OrganizationSmtp(guard, own_name=settings.smtp_helo_name)
+        ),
         dns=_Dns(settings.dns_servers),
         openid_providers=HttpOpenIdProviders(sender, clock, unchecked=LazySender(Guard(EVERYWHERE))),
         payments=HttpPayments(adapters_of_settings.payment_settings(settings), clock),

@@ -58,7 +58,7 @@ class MailTransport(Protocol):
         Raises: MailRefused. Its text quotes nothing that an organization's server sent.
         """
 
-    async def check_server(self, server: settings.MailServer, message: EmailMessage) -> settings.MailServerCheck:
+    async def check_server(self, server: settings.MailServer, message: EmailMessage) -> settings.MailServerTest:
         """Send an email through an organization's mail server to test it. It returns within 15 s."""
 
 

@@ -4,8 +4,8 @@ import re
 import smtplib
 import socket
 import ssl
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import EmailMessage as MimeMessage
 from enum import StrEnum
@@ -94,29 +94,37 @@ class SmtpStage(StrEnum):
     """A session's stage. The value describes a failure in this stage."""
 
     CONNECTING = "it was not reached"
+    GREETING = "it did not accept the connection"
     ENCRYPTING = "the connection could not be encrypted"
     AUTHENTICATING = "it did not accept the user name and the password"
     SENDING = "it did not accept the email"
 
 
 class SmtpFailed(Exception):
-    """A session with an organization's server failed. The text has the stage and the reply code, but quotes nothing from the server."""
+    """A session with an organization's server failed. The text has the stage and the reply code, but quotes nothing from the server.
+
+    `refusal` quotes the reply that refused a command, for the admin who tests the server. It is None without such a reply.
+    Servers echo commands, so it has only the code if the command had the password.
+    """
 
     def __init__(self, stage: SmtpStage, error: Exception) -> None:
-        code = _reply_code(error)
-        super().__init__(stage.value if code is None else f"{stage.value}: {code}")
+        code, reply = _reply(error)
+        super().__init__(f"{stage.value}: {code}" if 200 <= code <= 599 else stage.value)
         self.stage = stage
+        quoted = b"" if stage is SmtpStage.AUTHENTICATING else reply
+        # Before the greeting, the code is the library's own.
+        is_refusal = 400 <= code <= 599 and stage is not SmtpStage.CONNECTING
+        self.refusal = _quote(code, quoted, "") if is_refusal else None
 
 
-def _reply_code(error: Exception) -> int | None:
-    """Return the code in the server's reply, or None if the error has none."""
-    code = -1  # the library uses this for a reply without a code
+def _reply(error: Exception) -> tuple[int, bytes | str]:
+    """Return the code and the text of the server's reply. The code is -1 if the error has none."""
     match error:
         case smtplib.SMTPRecipientsRefused():
-            code = next(iter(error.recipients.values()))[0]
+            return next(iter(error.recipients.values()))
         case smtplib.SMTPResponseException():
-            code = error.smtp_code
-    return code if 200 <= code <= 599 else None
+            return error.smtp_code, error.smtp_error
+    return -1, b""
 
 
 @cache
@@ -131,15 +139,13 @@ def system_authorities() -> ssl.SSLContext:
 class SmtpClient(smtplib.SMTP):
     """A session with an SMTP server. A session runs in a worker thread, and another thread can end it with `abort`."""
 
-    def __init__(self, server: SmtpServer, tls: ssl.SSLContext | None, addresses: Sequence[str]) -> None:
+    def __init__(self, server: SmtpServer, tls: ssl.SSLContext | None, addresses: Sequence[str], own_name: str) -> None:
         """`tls` replaces the system's certificate authorities.
 
         The client tries `addresses` in order. Certificates are compared with the host in `server`, not with the address.
+        `own_name` is the host name in EHLO.
         """
-        own_name = socket.gethostname()
-        # Without a local name the library looks up a name in the DNS, which can take longer than
-        # the session.
-        super().__init__(local_hostname=own_name if "." in own_name else "[127.0.0.1]", timeout=CONNECT_TIMEOUT)
+        super().__init__(local_hostname=own_name, timeout=CONNECT_TIMEOUT)
         # STARTTLS compares the certificate with this name. The library sets this name only if the
         # constructor connects.
         self._host = server.host
@@ -147,25 +153,20 @@ class SmtpClient(smtplib.SMTP):
         self._tls = tls
         self._addresses = addresses
         self._aborted = False
+        self._refusal: tuple[int, bytes] | None = None  # the last reply, if it refused a command
         self.stage = SmtpStage.CONNECTING
 
     def deliver(self, message: MimeMessage, recipient: str) -> None:
         """Connect, authenticate and send a message."""
-        try:
-            self._begin()
+        with self._session():
             self.stage = SmtpStage.SENDING
             self.send_message(message, to_addrs=[recipient])
             self._quit()
-        finally:
-            self.close()
 
     def authenticate_only(self) -> None:
         """Connect and authenticate, but send nothing."""
-        try:
-            self._begin()
+        with self._session():
             self._quit()
-        finally:
-            self.close()
 
     def abort(self) -> None:
         """End a session that still waits for the server. The session's worker thread then ends too."""
@@ -178,16 +179,37 @@ class SmtpClient(smtplib.SMTP):
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
             self.file = _LimitedReplies(self.sock.makefile("rb"))
-        return super().getreply()
+        code, text = super().getreply()
+        self._refusal = (code, text) if code >= 400 else None
+        return code, text
+
+    @contextmanager
+    def _session(self) -> Iterator[None]:
+        """Connect and authenticate, and close the connection at the end."""
+        try:
+            self._begin()
+            yield
+        except smtplib.SMTPServerDisconnected:
+            # After a refusal such as 421, servers close the connection, and the library fails at its
+            # next command. The refusal is the reason.
+            if self._refusal is None:
+                raise
+            kind = smtplib.SMTPAuthenticationError if self.stage is SmtpStage.AUTHENTICATING else smtplib.SMTPResponseException
+            raise kind(*self._refusal) from None
+        finally:
+            self.close()
 
     def _begin(self) -> None:
         code, greeting = self.connect(self._server.host, self._server.port)
+        if 200 <= code <= 599:
+            self.stage = SmtpStage.GREETING
         if code != 220:
             raise smtplib.SMTPConnectError(code, greeting)
         self.ehlo_or_helo_if_needed()
         if self._server.starttls:
             self.stage = SmtpStage.ENCRYPTING
             self.starttls(context=self._tls or system_authorities())
+            self.stage = SmtpStage.GREETING
             self.ehlo_or_helo_if_needed()
         if self._server.username is not None and self._server.password is not None:
             self.stage = SmtpStage.AUTHENTICATING

@@ -29,6 +29,7 @@ MAX_CHECKS: Final = 100  # concurrent checks; an organization has at most one ch
 _CHECK_RESULTS: Final = MappingProxyType(
     {
         smtp.SmtpStage.CONNECTING: settings.MailServerCheck.NOT_REACHED,
+        smtp.SmtpStage.GREETING: settings.MailServerCheck.REFUSED,
         smtp.SmtpStage.ENCRYPTING: settings.MailServerCheck.NOT_ENCRYPTED,
         smtp.SmtpStage.AUTHENTICATING: settings.MailServerCheck.NOT_SIGNED_IN,
         smtp.SmtpStage.SENDING: settings.MailServerCheck.NOT_ACCEPTED,
@@ -44,16 +45,20 @@ class SmtpTransport:
         url: str,
         mail_from: str,
         *,
+        own_name: str | None = None,
         connections: int = 10,
         session_deadline: float = SESSION_DEADLINE,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`connections` limits concurrent connections. `tls` replaces the system's certificate authorities.
 
+        `own_name` is the host name in EHLO, by default the domain in `mail_from`.
+
         Raises: the errors of `SmtpServer.parse` and `parse_sender`.
         """
         self._server = smtp.SmtpServer.parse(url)
         self._sender = parse_sender(mail_from)
+        self._own_name = own_name or self._sender.domain
         self._tls = tls
         self._session_deadline = session_deadline
         # A separate thread pool: a slow mail server must not block unrelated work (security P-7).
@@ -69,7 +74,7 @@ class SmtpTransport:
         await self._run(smtp.SmtpClient.authenticate_only, "")
 
     async def _run(self, session: smtp.SmtpSession, recipient: str) -> None:
-        client = smtp.SmtpClient(self._server, self._tls, [self._server.host])
+        client = smtp.SmtpClient(self._server, self._tls, [self._server.host], self._own_name)
         try:
             with trio.fail_after(self._session_deadline):
                 await smtp.run_session(client, session, self._threads)
@@ -83,19 +88,22 @@ class SmtpTransport:
 class OrganizationSmtp:
     """The organizations' SMTP servers.
 
-    A tenant can enter any host. So the guard checks the addresses, and no error quotes what a server sent.
+    A tenant can enter any host. So the guard checks the addresses, and only the result of a test quotes what a server sent.
     """
 
     def __init__(
         self,
         guard: Guard,
         *,
+        own_name: str | None = None,
         connections: int = 32,
         session_deadline: float = SESSION_DEADLINE,
         check_deadline: float = CHECK_DEADLINE,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`own_name` is the host name in EHLO, by default the domain of the sender."""
         self._guard = guard
+        self._own_name = own_name
         self._tls = tls
         self._session_deadline = session_deadline
         self._check_deadline = check_deadline
@@ -114,12 +122,12 @@ class OrganizationSmtp:
         except trio.TooSlowError:
             raise outside.MailRefused(f"the organization's server: not finished within {self._session_deadline:g} s") from None
 
-    async def check_server(self, server: settings.MailServer, message: outside.EmailMessage) -> settings.MailServerCheck:
+    async def check_server(self, server: settings.MailServer, message: outside.EmailMessage) -> settings.MailServerTest:
         """Send an email to test the server. Return the result."""
         mime = _to_mime(message, server)
         # An organization has one check at a time: otherwise it could use all threads for checks.
         if server.org_id in self._checked_orgs:
-            return settings.MailServerCheck.BUSY
+            return settings.MailServerTest(settings.MailServerCheck.BUSY)
         self._checked_orgs.add(server.org_id)
         try:
             with trio.fail_after(self._check_deadline):
@@ -127,14 +135,14 @@ class OrganizationSmtp:
         except TargetRefused:
             # The same answer for all reasons: tenants must not learn whether a name exists in our
             # network.
-            return settings.MailServerCheck.NO_ADDRESS
+            return settings.MailServerTest(settings.MailServerCheck.NO_ADDRESS)
         except smtp.SmtpFailed as failure:
-            return _CHECK_RESULTS[failure.stage]
+            return settings.MailServerTest(_CHECK_RESULTS[failure.stage], failure.refusal)
         except trio.TooSlowError:
-            return settings.MailServerCheck.NOT_REACHED
+            return settings.MailServerTest(settings.MailServerCheck.NOT_REACHED)
         finally:
             self._checked_orgs.remove(server.org_id)
-        return settings.MailServerCheck.GOOD
+        return settings.MailServerTest(settings.MailServerCheck.GOOD)
 
     async def _run(self, server: settings.MailServer, session: smtp.SmtpSession, threads: trio.CapacityLimiter) -> None:
         """Run a session at the server's checked addresses. Raises: TargetRefused, SmtpFailed."""
@@ -148,7 +156,7 @@ class OrganizationSmtp:
             username=server.username,
             password=server.password,
         )
-        client = smtp.SmtpClient(smtp_server, self._tls, addresses)
+        client = smtp.SmtpClient(smtp_server, self._tls, addresses, self._own_name or server.from_email.domain)
         try:
             await smtp.run_session(client, session, threads)
         except (OSError, ValueError) as error:
@@ -208,5 +216,5 @@ class MailRouter:
     async def send(self, message: outside.EmailMessage, server: settings.MailServer | None = None) -> None:
         await (self._platform.send(message) if server is None else self._organizations.send(message, server))
 
-    async def check_server(self, server: settings.MailServer, message: outside.EmailMessage) -> settings.MailServerCheck:
+    async def check_server(self, server: settings.MailServer, message: outside.EmailMessage) -> settings.MailServerTest:
         return await self._organizations.check_server(server, message)

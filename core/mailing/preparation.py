@@ -396,7 +396,7 @@ async def _limit_is_reached(
 EXAMPLE_TOKEN = "example"  # in a link that does not work  # noqa: S105
 
 
-async def send_test(ports: Ports, caller: callers.Member) -> settings.MailServerCheck:
+async def send_test(ports: Ports, caller: callers.Member) -> settings.MailServerTest:
     """Send an email to the caller's own address through the organization's mail server, with the organization's design."""
     async with ports.storage.reading() as read:
         server = await read.smtp.server(caller.acts_in.id) or refuse(settings.MailServerNotSet)

@@ -1,4 +1,4 @@
-"""Organizations' SMTP servers: checked addresses, encryption, and errors without quotes (security E-1, E-4, W-1, W-7)."""
+"""Organizations' SMTP servers: checked addresses, encryption, refusals, and logged errors without quotes (security E-1, E-4, W-1, W-7)."""
 
 import ssl
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ import pytest
 import trio
 
 from adapters.email.smtp import MAX_SESSION_SIZE
-from adapters.email.transports import OrganizationSmtp
+from adapters.email.transports import OrganizationSmtp, SmtpTransport
 from adapters.http.guard import Guard, parse_allowed_targets
 from core.kernel.values import Email, new_id
 from core.tenancy.model import settings
-from core.tenancy.model.settings import MailServer, MailServerCheck
+from core.tenancy.model.settings import MailServer, MailServerCheck, MailServerTest
 from ports.outside import MailRefused
 from tests.adapters.http.test_guard import lookup_of
 from tests.adapters.test_smtp import MESSAGE, PASSWORD
@@ -45,6 +45,14 @@ def server_of(url: str) -> MailServer:
 def make_transport(tls: ssl.SSLContext | None = None, **options: Any) -> OrganizationSmtp:
     """Return an installation's transport where tenants can reach this machine."""
     return OrganizationSmtp(Guard(ALLOWED_TARGETS, lookup=LOOKUP), tls=tls, **options)
+
+
+CLAUSES = {
+    MailServerCheck.REFUSED: "it did not accept the connection",
+    MailServerCheck.NOT_ENCRYPTED: "the connection could not be encrypted",
+    MailServerCheck.NOT_SIGNED_IN: "it did not accept the user name and the password",
+    MailServerCheck.NOT_ACCEPTED: "it did not accept the email",
+}
 
 
 async def send_refused(transport: OrganizationSmtp, server: MailServer) -> str:
@@ -85,7 +93,7 @@ async def test_this_machine_cannot_be_reached(host: str) -> None:
         transport, server = OrganizationSmtp(guard), server_at(sink.port, host)
         with pytest.raises(MailRefused, match=r"^the organization's server: the host is at an address that is not allowed$"):
             await transport.send(MESSAGE, server)
-        assert await transport.check_server(server, MESSAGE) is MailServerCheck.NO_ADDRESS
+        assert (await transport.check_server(server, MESSAGE)).result is MailServerCheck.NO_ADDRESS
     assert sink.messages == []
 
 
@@ -93,17 +101,17 @@ async def test_this_machine_cannot_be_reached(host: str) -> None:
 async def test_this_machine_can_be_reached_if_the_operator_allows_it(opening: str) -> None:
     with SmtpSink() as sink:
         transport = OrganizationSmtp(Guard(parse_allowed_targets(opening), lookup=LOOKUP))
-        assert await transport.check_server(server_at(sink.port), MESSAGE) is MailServerCheck.NO_ADDRESS
+        assert (await transport.check_server(server_at(sink.port), MESSAGE)).result is MailServerCheck.NO_ADDRESS
         transport = OrganizationSmtp(Guard(parse_allowed_targets(f"{opening},127.0.0.1/32:{sink.port}"), lookup=LOOKUP))
-        assert await transport.check_server(server_at(sink.port), MESSAGE) is MailServerCheck.GOOD
+        assert (await transport.check_server(server_at(sink.port), MESSAGE)).result is MailServerCheck.GOOD
 
 
 async def test_a_check_does_not_reveal_whether_a_name_exists() -> None:
     transport = OrganizationSmtp(Guard(lookup=lookup_of({"inside.example": ["10.0.0.1"]})))
     assert (
         await transport.check_server(server_at(587, "inside.example"), MESSAGE)
-        is await transport.check_server(server_at(587, "unknown.example"), MESSAGE)
-        is MailServerCheck.NO_ADDRESS
+        == await transport.check_server(server_at(587, "unknown.example"), MESSAGE)
+        == MailServerTest(MailServerCheck.NO_ADDRESS)
     )
     # The operator's log contains the reason.
     assert await send_refused(transport, server_at(587, "unknown.example")) == "the host name was not resolved"
@@ -130,7 +138,7 @@ async def test_an_email_is_refused_if_there_is_no_server() -> None:
     with SmtpSink() as sink:
         server = server_at(sink.port)
     assert await send_refused(make_transport(), server) == "it was not reached"
-    assert await make_transport().check_server(server, MESSAGE) is MailServerCheck.NOT_REACHED
+    assert (await make_transport().check_server(server, MESSAGE)).result is MailServerCheck.NOT_REACHED
 
 
 # Authentication
@@ -140,26 +148,28 @@ async def test_the_client_authenticates_at_a_server_that_requires_it() -> None:
     with SmtpSink(login=("acme", PASSWORD)) as sink:
         right = server_at(sink.port, password=PASSWORD)
         await make_transport().send(MESSAGE, right)
-        assert await make_transport().check_server(right, MESSAGE) is MailServerCheck.GOOD
+        assert (await make_transport().check_server(right, MESSAGE)).result is MailServerCheck.GOOD
         wrong = replace(right, password=f"{PASSWORD}x")
         assert await send_refused(make_transport(), wrong) == "it did not accept the user name and the password: 535"
-        assert await make_transport().check_server(wrong, MESSAGE) is MailServerCheck.NOT_SIGNED_IN
+        assert (await make_transport().check_server(wrong, MESSAGE)).result is MailServerCheck.NOT_SIGNED_IN
         assert await send_refused(make_transport(), server_at(sink.port)) == "it did not accept the email: 530"
     assert len(sink.messages) == 2, "the email and the test"
 
 
 async def test_the_client_does_not_authenticate_if_the_server_does_not_offer_it() -> None:
     with SmtpSink() as sink:
-        assert await make_transport().check_server(server_at(sink.port, password=PASSWORD), MESSAGE) is MailServerCheck.NOT_SIGNED_IN
+        assert (
+            await make_transport().check_server(server_at(sink.port, password=PASSWORD), MESSAGE)
+        ).result is MailServerCheck.NOT_SIGNED_IN
 
 
 async def test_a_check_sends_its_email_and_says_if_the_server_refuses_it() -> None:
     with SmtpSink() as sink:
-        assert await make_transport().check_server(server_at(sink.port), MESSAGE) is MailServerCheck.GOOD
+        assert (await make_transport().check_server(server_at(sink.port), MESSAGE)).result is MailServerCheck.GOOD
         [envelope] = sink.envelopes
         assert envelope.rcpt_tos == [MESSAGE.to]
         sink.recipient_answer = "550 no such user"
-        assert await make_transport().check_server(server_at(sink.port), MESSAGE) is MailServerCheck.NOT_ACCEPTED
+        assert (await make_transport().check_server(server_at(sink.port), MESSAGE)).result is MailServerCheck.NOT_ACCEPTED
 
 
 # Encryption
@@ -199,12 +209,12 @@ async def test_a_certificate_is_compared_with_the_host_name_and_not_with_the_add
     with run_server(encryption, certificate, monkeypatch) as (sink, server, requested_names):
         transport = make_transport(client_context(certificate))
         await transport.send(MESSAGE, server)
-        assert await transport.check_server(server, MESSAGE) is MailServerCheck.GOOD
+        assert (await transport.check_server(server, MESSAGE)).result is MailServerCheck.GOOD
         assert requested_names == [HOST, HOST]
         # The certificate does not contain the address.
-        assert await transport.check_server(replace(server, host="127.0.0.1"), MESSAGE) is MailServerCheck.NOT_ENCRYPTED
+        assert (await transport.check_server(replace(server, host="127.0.0.1"), MESSAGE)).result is MailServerCheck.NOT_ENCRYPTED
         # The system does not trust its issuer.
-        assert await make_transport().check_server(server, MESSAGE) is MailServerCheck.NOT_ENCRYPTED
+        assert (await make_transport().check_server(server, MESSAGE)).result is MailServerCheck.NOT_ENCRYPTED
         assert await send_refused(make_transport(), server) == "the connection could not be encrypted"
     assert len(sink.messages) == 2, "the email and the test"
 
@@ -214,7 +224,7 @@ async def test_a_certificate_for_another_name_is_refused(encryption: str, foreig
     with run_server(encryption, foreign, monkeypatch) as (sink, server, _):
         transport = make_transport(client_context(foreign))
         assert await send_refused(transport, server) == "the connection could not be encrypted"
-        assert await transport.check_server(server, MESSAGE) is MailServerCheck.NOT_ENCRYPTED
+        assert (await transport.check_server(server, MESSAGE)).result is MailServerCheck.NOT_ENCRYPTED
         assert sink.logins == 0
     assert sink.messages == []
 
@@ -223,15 +233,61 @@ async def test_nothing_is_sent_unencrypted_if_encryption_is_configured() -> None
     with SmtpSink(login=("acme", PASSWORD)) as sink:
         server = server_at(sink.port, tls=True, password=PASSWORD)
         assert await send_refused(make_transport(), server) == "the connection could not be encrypted"
-        assert await make_transport().check_server(server, MESSAGE) is MailServerCheck.NOT_ENCRYPTED
+        assert (await make_transport().check_server(server, MESSAGE)).result is MailServerCheck.NOT_ENCRYPTED
         assert sink.logins == 0
     assert sink.messages == []
+
+
+# The greeting, and refusals
+
+
+async def test_servers_are_greeted_by_the_name_of_the_sender_or_by_the_setting() -> None:
+    with SmtpSink() as sink:
+        server = server_at(sink.port, from_email=Email("post@acme.example"))
+        await make_transport().send(MESSAGE, server)
+        await make_transport().check_server(server, MESSAGE)
+        await make_transport(own_name="id.example.com").send(MESSAGE, server)
+        await SmtpTransport(sink.url, "Gatehouse <gatehouse@mail.example.com>").send(MESSAGE)
+        await SmtpTransport(sink.url, "Gatehouse <gatehouse@mail.example.com>").check()
+        await SmtpTransport(sink.url, "Gatehouse <gatehouse@mail.example.com>", own_name="id.example.com").send(MESSAGE)
+    assert sink.helo_names == ["acme.example", "acme.example", "id.example.com", "mail.example.com", "mail.example.com", "id.example.com"]
+
+
+BYE = b"421 4.7.0 Try again later, closing connection. (EHLO)"
+OFFER_TLS, OFFER_LOGIN = {b"EHLO": b"250-mail\r\n250 STARTTLS"}, {b"EHLO": b"250-mail\r\n250 AUTH PLAIN LOGIN"}
+
+
+@table(
+    ("answers", "changes", "result", "quoted"),
+    [
+        ({b"220 ": BYE}, {}, MailServerCheck.REFUSED, BYE),
+        ({b"EHLO": BYE}, {}, MailServerCheck.REFUSED, BYE),
+        ({b"EHLO": b"550 5.7.1 Not you", b"HELO": b""}, {}, MailServerCheck.REFUSED, b"550 5.7.1 Not you"),
+        ({b"EHLO": b"502 5.5.1 Unknown", b"HELO": BYE}, {}, MailServerCheck.REFUSED, BYE),
+        ({**OFFER_TLS, b"STAR": BYE}, {"tls": True}, MailServerCheck.NOT_ENCRYPTED, BYE),
+        ({**OFFER_LOGIN, b"AUTH": BYE}, {"password": PASSWORD}, MailServerCheck.NOT_SIGNED_IN, b"421"),
+        ({**OFFER_LOGIN, b"AUTH": b"535 (echo)"}, {"password": PASSWORD}, MailServerCheck.NOT_SIGNED_IN, b"535"),
+        *(({command: BYE}, {}, MailServerCheck.NOT_ACCEPTED, BYE) for command in (b"MAIL", b"RCPT", b"DATA", b".")),
+        ({b"EHLO": b"502 5.5.1 Unknown", b"MAIL": b""}, {}, MailServerCheck.NOT_ACCEPTED, None),
+    ],
+)
+async def test_a_check_quotes_the_answer_that_refused(
+    answers: dict[bytes, bytes], changes: dict[str, Any], result: MailServerCheck, quoted: bytes | None
+) -> None:
+    async with server_that(partial(converse, answers=answers)) as url:
+        server = replace(server_of(url), **changes)
+        if "password" in changes:
+            server = replace(server, username="acme")
+        assert await make_transport().check_server(server, MESSAGE) == MailServerTest(result, None if quoted is None else quoted.decode())
+        refusal = await send_refused(make_transport(), server)
+    # The log has the code only.
+    assert refusal == CLAUSES[result] + (f": {quoted[:3].decode()}" if quoted else "")
 
 
 # Malicious servers
 
 
-async def test_no_error_quotes_a_reply_of_the_server() -> None:
+async def test_no_logged_error_quotes_a_reply_of_the_server() -> None:
     spoken = "<script>10.0.0.1 is what you look for</script>"
     with SmtpSink() as sink:
         sink.recipient_answer = f"550 {spoken} {MESSAGE.to}"
@@ -244,14 +300,15 @@ async def test_no_error_quotes_a_reply_of_the_server() -> None:
                 assert await send_refused(make_transport(), server_of(url)) == f"it did not accept the email{detail}"
 
 
-@table("greeting", [b"554 no mail here\r\n", b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
+@table("greeting", [b"nonsense\r\n", b"\xff\xfe\r\n", b"220 " + b"x" * 100_000, b""])
 async def test_a_check_fails_for_a_malformed_greeting(greeting: bytes) -> None:
     async def strange(stream: trio.SocketStream) -> None:
         with suppress(trio.BrokenResourceError):
             await stream.send_all(greeting)
 
     async with server_that(strange) as url:
-        assert await make_transport().check_server(server_of(url), MESSAGE) is MailServerCheck.NOT_REACHED
+        trial = await make_transport().check_server(server_of(url), MESSAGE)
+    assert trial == MailServerTest(MailServerCheck.NOT_REACHED)
 
 
 async def test_the_total_size_of_replies_is_limited() -> None:
@@ -277,7 +334,7 @@ async def test_a_silent_server_delays_an_email_only_until_the_deadline() -> None
         transport = make_transport(session_deadline=0.05, check_deadline=0.05, connections=1)
         for _ in range(2):  # the second email needs the thread that sends the first email
             assert await send_refused(transport, server_of(url)) == "not finished within 0.05 s"
-            assert await transport.check_server(server_of(url), MESSAGE) is MailServerCheck.NOT_REACHED
+            assert (await transport.check_server(server_of(url), MESSAGE)).result is MailServerCheck.NOT_REACHED
         await eventually(lambda: transport._threads.borrowed_tokens == 0)
 
 
@@ -293,14 +350,14 @@ async def test_an_organization_can_run_one_check_at_a_time_and_blocks_no_other()
         transport, results = make_transport(), []
 
         async def first() -> None:
-            results.append(await transport.check_server(server_of(url), MESSAGE))
+            results.append((await transport.check_server(server_of(url), MESSAGE)).result)
 
         nursery.start_soon(first)
         await wait_begun.wait()
-        assert await transport.check_server(server_of(url), MESSAGE) is MailServerCheck.BUSY
+        assert (await transport.check_server(server_of(url), MESSAGE)).result is MailServerCheck.BUSY
         with SmtpSink() as sink:
-            assert await transport.check_server(replace(server_at(sink.port), org_id=new_id()), MESSAGE) is MailServerCheck.GOOD
+            assert (await transport.check_server(replace(server_at(sink.port), org_id=new_id()), MESSAGE)).result is MailServerCheck.GOOD
         release.set()
     assert results == [MailServerCheck.GOOD]
     with SmtpSink() as sink:
-        assert await transport.check_server(server_at(sink.port), MESSAGE) is MailServerCheck.GOOD
+        assert (await transport.check_server(server_at(sink.port), MESSAGE)).result is MailServerCheck.GOOD

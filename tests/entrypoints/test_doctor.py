@@ -12,6 +12,7 @@ from typing import Any
 import dns.resolver
 import pytest
 from packaging.requirements import Requirement
+from pydantic import SecretStr
 
 from adapters.clock import SystemClock
 from entrypoints.addresses import base_url
@@ -23,6 +24,7 @@ from tests.fakes.dns_server import DnsServer
 from tests.fakes.geoip import SHIPPED
 from tests.fakes.http_server import TRAP, Answer
 from tests.fakes.payments import API_KEY, FakePayments, error
+from tests.fakes.smtp_sink import SmtpSink
 from tests.tables import table
 
 
@@ -75,6 +77,17 @@ def test_the_doctor_names_a_misspelled_setting(monkeypatch: pytest.MonkeyPatch) 
     assert {finding.health for finding in warnings} == {Health.WARNING}, "and does not also say that all values are valid"
     assert any("SSO_SMPT_URL is not a setting of this release. Do you mean SSO_SMTP_URL?" in finding.text for finding in warnings)
     assert all("mail.example.com" not in finding.text for finding in warnings)
+
+
+def test_the_doctor_greets_the_mail_server_as_emails_do_and_quotes_its_refusal() -> None:
+    with SmtpSink() as sink:
+        settings = Settings(smtp_url=SecretStr(sink.url), mail_from="Gatehouse <id@example.com>")
+        assert checks.check_mail(settings).health is Health.GOOD
+        assert checks.check_mail(settings.model_copy(update={"smtp_helo_name": "mail.example.com"})).health is Health.GOOD
+        sink.helo_answer = "421 4.7.0 Try again later, closing connection. (EHLO)"
+        found = checks.check_mail(settings)
+        assert (found.health, sink.helo_answer in found.text) == (Health.BAD, True)
+    assert sink.helo_names == ["example.com", "mail.example.com", "example.com"]
 
 
 def test_the_doctor_names_the_usual_spelling_of_the_base_url() -> None:

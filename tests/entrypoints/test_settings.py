@@ -100,6 +100,7 @@ def test_the_defaults_are_the_documented_ones(settings_from: SettingsFrom) -> No
         "argon2_time_cost": 2,
         "argon2_parallelism": 1,
         "smtp_url": None,
+        "smtp_helo_name": None,
         "mail_from": settings.mail_from,
         "tiers": (),
         "platform_owner_email": None,
@@ -194,6 +195,7 @@ def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tm
         ARGON2_TIME_COST="3",
         ARGON2_PARALLELISM="2",
         SMTP_URL="smtp://mail.example.com:587?starttls=1",
+        SMTP_HELO_NAME="ID.example.com",
         MAIL_FROM="Gatehouse <id@example.com>",
         OUTBOUND_ALLOW="10.0.0.0/8,[fd00::/8]:443",
         GEOIP_DATABASE="/srv/cities.mmdb",
@@ -227,7 +229,7 @@ def test_every_setting_is_read_from_its_variable(settings_from: SettingsFrom, tm
     assert (settings.bind, settings.base_url, settings.frontend_url) == ("[::1]:9090", "https://id.example.com", "https://app.example.com")
     assert (settings.workers, settings.db_pool_size) == (4, 20)
     assert (settings.argon2_memory_kib, settings.argon2_time_cost, settings.argon2_parallelism) == (65536, 3, 2)
-    assert settings.mail_from == "Gatehouse <id@example.com>"
+    assert (settings.mail_from, settings.smtp_helo_name) == ("Gatehouse <id@example.com>", "id.example.com")
     assert settings.outbound_allow == "10.0.0.0/8,[fd00::/8]:443"
     assert settings.geoip_database == Path("/srv/cities.mmdb")
     assert settings.anonymizer_networks_file == Path("/srv/vpns.txt")
@@ -604,6 +606,12 @@ def test_a_malformed_mail_server_url_is_refused_at_startup(settings_from: Settin
     with pytest.raises(SettingsInvalid, match=r"^SSO_SMTP_URL .*\.$") as refusal:
         mail_transport(settings_from(SMTP_URL=url))
     assert "hunter2" not in str(refusal.value)
+
+
+@table("name", ["localhost", "127.0.0.1", "[127.0.0.1]", "id.example.com:25", "id example.com", "id.example.com."])
+def test_a_malformed_name_for_mail_servers_is_refused_at_startup(settings_from: SettingsFrom, name: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"^SSO_SMTP_HELO_NAME is not valid: must be a host name with a dot"):
+        settings_from(SMTP_HELO_NAME=name)
 
 
 @pytest.mark.parametrize("text", ["localhost", "10.0.0.1/8", "127.0.0.1:smtp", "fd00::/8:443", "10.0.0.0/8;fd00::/8"])

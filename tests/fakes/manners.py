@@ -19,11 +19,14 @@ async def server_that(behaves: Manners) -> AsyncIterator[str]:
 
 
 async def converse(stream: trio.SocketStream, answers: dict[bytes, bytes]) -> None:
-    """Speak SMTP. `answers` replace the usual answers; an empty answer closes the connection."""
+    """Speak SMTP. `answers` replace the usual answers; an empty answer closes the connection, and so does 421."""
     usual = {b"DATA": b"354 go on", b"QUIT": b"221 bye"}
     received, in_message = b"", False
     with suppress(trio.BrokenResourceError):
-        await stream.send_all(b"220 hello\r\n")
+        greeting = answers.get(b"220 ", b"220 hello")  # before the first command
+        await stream.send_all(greeting + b"\r\n")
+        if greeting.startswith(b"421"):
+            return
         async for data in stream:
             received += data
             while b"\r\n" in received:
@@ -36,3 +39,5 @@ async def converse(stream: trio.SocketStream, answers: dict[bytes, bytes]) -> No
                     return
                 in_message = answer.startswith(b"354")
                 await stream.send_all(answer.replace(b"(echo)", line) + b"\r\n")
+                if answer.startswith(b"421"):  # closes the connection (RFC 5321 section 3.8)
+                    return

@@ -17,7 +17,7 @@ from core.kernel.judgement import PolicyPath
 from core.kernel.sign_in_policy.decision import Outcome
 from core.kernel.values import is_printable
 from core.tenancy.model.domains import DnsFailed
-from core.tenancy.model.settings import MailServer, MailServerCheck
+from core.tenancy.model.settings import MailServer, MailServerCheck, MailServerTest
 from ports.outside import EmailMessage, MailRefused
 
 
@@ -46,14 +46,14 @@ class FakeMailTransport:
         self.servers: dict[str, MailServer | None] = {}  # by message id
         self.checked_servers: list[MailServer] = []
         self.tests: list[EmailMessage] = []  # sent through these servers
-        self.check_result = MailServerCheck.GOOD
+        self.check_result = MailServerTest(MailServerCheck.GOOD)
         self.attempts: Counter[str] = Counter()  # started deliveries, by address
         self.refusal: str | None = None
         self.gates: dict[str, trio.Event] = {}
         self.stuck_after: set[str] = set()
         self._changed = trio.Event()
 
-    async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerCheck:
+    async def check_server(self, server: MailServer, message: EmailMessage) -> MailServerTest:
         await trio.lowlevel.checkpoint()
         self.checked_servers.append(server)
         self.tests.append(message)

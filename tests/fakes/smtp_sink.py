@@ -40,6 +40,8 @@ class SmtpSink:
         self.recipient_answer = "250 OK"  # the answers to RCPT
         self.data_answer = "250 OK"  # the answers to DATA; all but 250 refuse the email
         self.logins = 0  # credentials that clients sent
+        self.helo_names: list[str] = []  # in EHLO
+        self.helo_answer: str | None = None  # a refusal of EHLO and HELO
         self._login = login
         self._scheme = "smtps" if tls else "smtp"
         options: dict[str, Any] = {}
@@ -65,6 +67,16 @@ class SmtpSink:
         self._controller.stop()
 
     # aiosmtpd calls these in its thread
+
+    async def handle_EHLO(  # noqa: N802
+        self, server: SMTP, session: Session, envelope: Envelope, hostname: str, responses: list[str]
+    ) -> list[str]:
+        session.host_name = hostname
+        self.helo_names.append(hostname)
+        return responses if self.helo_answer is None else [self.helo_answer]
+
+    async def handle_HELO(self, server: SMTP, session: Session, envelope: Envelope, hostname: str) -> str:  # noqa: N802
+        return self.helo_answer or f"250 {server.hostname}"
 
     async def handle_MAIL(  # noqa: N802
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]

@@ -252,15 +252,29 @@ class MailServer(SmtpSettings):
 
 
 class MailServerCheck(StrEnum):
-    """The result when a mail server is tested. The result reveals nothing else about the host (security W-7)."""
+    """The results of a test of a mail server (security W-7)."""
 
     GOOD = "The mail server works. It accepted an email to your address."
     NO_ADDRESS = "The host has no public address. Use another host, or ask the operator of Gatehouse to allow this one."
     NOT_REACHED = "No mail server answers at this host and port. Check both, and the firewall of the mail server."
+    REFUSED = "The mail server ends the conversation before it begins."
     NOT_ENCRYPTED = "The connection could not be encrypted: the server does not offer TLS, or its certificate is not valid for the host."
     NOT_SIGNED_IN = "The mail server does not accept the username and password. Check them, and enter the password again."
     NOT_ACCEPTED = "The mail server does not accept an email from this sender's address to yours. Check that it may send for this address."
     BUSY = "Another test of this mail server is still running. Wait until it ends."
+
+
+@dataclass(frozen=True, slots=True)
+class MailServerTest:
+    """A test of a mail server."""
+
+    result: MailServerCheck
+    refusal: str | None = None  # code and text of the reply that refused a command, if any
+
+    @property
+    def message(self) -> str:
+        """Return the result and the refusal, for the admin."""
+        return self.result.value if self.refusal is None else f"{self.result.value} Its answer: {self.refusal}"
 
 
 def validate(server: MailServer) -> MailServer:

@@ -16,7 +16,7 @@ from quart_trio import QuartTrio
 from adapters.email.transports import FolderTransport, MailRouter, OrganizationSmtp
 from adapters.http.guard import Guard, parse_allowed_targets
 from adapters.postgres.engine.pool import Pool
-from core.tenancy.model.settings import MailServerCheck
+from core.tenancy.model.settings import MailServerCheck, MailServerTest
 from ports import Ports
 from tests.fakes.outside import FakeMailTransport
 from tests.fakes.smtp_sink import SmtpSink
@@ -121,7 +121,7 @@ async def test_a_removed_mail_server_is_deleted_and_recorded_once(acme: Tenant, 
 async def test_a_test_reports_one_of_the_fixed_messages(acme: Tenant, sent: FakeMailTransport) -> None:
     await put(acme, FULL)
     for trial in MailServerCheck:
-        sent.check_result = trial
+        sent.check_result = MailServerTest(trial)
         answer = await send_test(acme, "admin")
         assert (answer.status, answer.json) == (200, {"success": trial is MailServerCheck.GOOD, "message": trial.value})
     checked = sent.checked_servers[0]
@@ -215,21 +215,25 @@ async def test_queued_emails_use_the_server_of_the_platform_after_a_removal(acme
 
 
 async def test_a_test_of_an_unusable_server_says_why(acme: Tenant, real_servers: RealServers) -> None:
-    trials: list[tuple[dict[str, object], MailServerCheck]] = [
-        ({"password": "wrong"}, MailServerCheck.NOT_SIGNED_IN),
-        ({"tls": True}, MailServerCheck.NOT_ENCRYPTED),
-        ({"host": "::1"}, MailServerCheck.NO_ADDRESS),
-        ({"host": "2130706433", "port": 2525}, MailServerCheck.NO_ADDRESS),
-        ({"host": "127.0.0.2"}, MailServerCheck.NO_ADDRESS),
-        ({"port": 25}, MailServerCheck.NO_ADDRESS),
+    trials: list[tuple[dict[str, object], str]] = [
+        ({"password": "wrong"}, f"{MailServerCheck.NOT_SIGNED_IN} Its answer: 535"),
+        ({"tls": True}, MailServerCheck.NOT_ENCRYPTED.value),
+        ({"host": "::1"}, MailServerCheck.NO_ADDRESS.value),
+        ({"host": "2130706433", "port": 2525}, MailServerCheck.NO_ADDRESS.value),
+        ({"host": "127.0.0.2"}, MailServerCheck.NO_ADDRESS.value),
+        ({"port": 25}, MailServerCheck.NO_ADDRESS.value),
     ]
     for changes, trial in trials:
         await put(acme, real_servers.settings(**changes))
         answer = await send_test(acme)
-        assert (answer.status, answer.json) == (200, {"success": False, "message": trial.value}), changes
-        for secret in ("127.0.0.1", str(real_servers.server.port), PASSWORD, "535", "aiosmtpd"):
+        assert (answer.status, answer.json) == (200, {"success": False, "message": trial}), changes
+        for secret in ("127.0.0.1", str(real_servers.server.port), PASSWORD, "aiosmtpd"):
             assert secret not in answer.text
     assert real_servers.served == []
+    real_servers.server.recipient_answer = "421 4.7.0 Try again <b>later</b>"
+    await put(acme, real_servers.settings())
+    message = f"{MailServerCheck.NOT_ACCEPTED} Its answer: 421 4.7.0 Try again <b>later</b>"
+    assert (await send_test(acme)).json == {"success": False, "message": message}
 
 
 async def test_the_mail_server_of_another_organization_is_never_used(

@@ -91,7 +91,9 @@ class MailServerTestResponse(kit.ResponseModel):
     """A connection test's result."""
 
     success: bool = Field(description="Whether the mail server can be used.")
-    message: str = Field(description="The result to show to the user, with the reason if the mail server cannot be used.")
+    message: str = Field(
+        description="The result to show to the user. If the mail server cannot be used: the reason, and what the server answered."
+    )
 
 
 @routes.post("/api/organizations/<org_slug>/smtp/test")
@@ -102,5 +104,5 @@ async def test(org_slug: str) -> MailServerTestResponse:
     Sends an email to your own address through the mail server. The status is also 200 if the test
     fails: see `success`.
     """
-    result = await preparation.send_test(kit.ports(), kit.acting_member())
-    return MailServerTestResponse(success=result is settings.MailServerCheck.GOOD, message=result.value)
+    trial = await preparation.send_test(kit.ports(), kit.acting_member())
+    return MailServerTestResponse(success=trial.result is settings.MailServerCheck.GOOD, message=trial.message)

@@ -68,9 +68,9 @@ async def configure(org_slug: str, form: console_forms.Form) -> Response:
 @console_forms.accepts(f"POST {API}/test", answers=TESTED)
 async def test(org_slug: str) -> Response:
     """Send an email to your own address through the mail server."""
-    check = await preparation.send_test(kit.ports(), kit.acting_member())
+    trial = await preparation.send_test(kit.ports(), kit.acting_member())
     return await console.console_page(
-        "tenancy/mail_server.html", **{**await _values({}), "result": (check is MailServerCheck.GOOD, check.value)}
+        "tenancy/mail_server.html", **{**await _values({}), "result": (trial.result is MailServerCheck.GOOD, trial.message)}
     )
 
 
