@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
-from core.kernel import values
+from core.kernel import schemes, values
 from core.kernel.values import to_a_labels
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
@@ -20,7 +20,7 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _IPV6 = re.compile(r"\[[0-9A-Fa-f:.]+\]")
 # A URI's host in any spelling, and the text before and after it.
 _AROUND_HOST = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#:@\[\]]+)(.*)", re.DOTALL)
-_OF_AN_APPLICATION = re.compile(r"[A-Za-z][A-Za-z0-9+-]*(?:\.[A-Za-z0-9+-]+)+")
+_OF_AN_APPLICATION = re.compile(r"[A-Za-z][A-Za-z0-9+-]*(?:\.[A-Za-z0-9+-]+)*")
 # A percent sign without two hex digits (RFC 3986 section 2.1), and an escaped control character
 # (security O-2).
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -33,6 +33,10 @@ FIRST_FREE_PORT: Final = 1024
 DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 MAX_LABEL_LENGTH: Final = 63  # RFC 1035 section 2.3.4
 NOT_WEB: Final = "it must start with https://, or with http:// on localhost, 127.0.0.1 or [::1], and have a host."
+NOT_NATIVE: Final = (
+    "it must start with https://, http://localhost, or a scheme of the application, such as com.example.app:/. "
+    "Schemes that browsers or systems handle, such as javascript: and mailto:, are not allowed."
+)
 _BAD_HOST: Final = "its host must be a host name without a dot at the end, an IPv4 address, or an IPv6 address in brackets."
 _Parts = tuple[str, str | None, int | None, str]
 
@@ -102,7 +106,7 @@ def native_flaw(uri: str) -> str | None:
     if has_private_scheme(uri):
         return None
     flaw = web_flaw(uri)
-    return "it must start with https://, http://localhost, or a scheme with a dot, such as com.example.app:/." if flaw is NOT_WEB else flaw
+    return NOT_NATIVE if flaw is NOT_WEB else flaw
 
 
 def target_flaw(uri: str) -> str | None:
@@ -202,10 +206,10 @@ def has_port_of(uri: str, ports: Collection[int]) -> bool:
 
 
 def has_private_scheme(uri: str) -> bool:
-    """Return whether this is an absolute URI with a private-use scheme, such as com.example.app (RFC 8252 section 7.1)."""
+    """Return whether this is an absolute URI with a private-use scheme, such as com.example.app or cursor (RFC 8252 section 7.1)."""
     match _parts(uri):
         case (scheme, host, _, rest):
-            return _OF_AN_APPLICATION.fullmatch(scheme) is not None and bool(host or rest)
+            return _OF_AN_APPLICATION.fullmatch(scheme) is not None and not schemes.is_refused(scheme) and bool(host or rest)
     return False
 
 

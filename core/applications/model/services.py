@@ -312,7 +312,7 @@ _STORED_FORMS: Final[Mapping[str, Callable[..., object]]] = {
 
 
 def validate_redirect_uris(service_type: ServiceType, redirect_uris: Sequence[str]) -> None:
-    """Check a service's redirect URIs. Native applications may also use private-use schemes, which contain a dot (RFC 8252)."""
+    """Check a service's redirect URIs. Native applications may also use private-use schemes (RFC 8252)."""
     if len(set(redirect_uris)) < len(redirect_uris):
         raise DuplicateRedirectUri
     if flaw := _flaw_of_redirects(service_type, redirect_uris):

@@ -59,12 +59,22 @@ async def test_nothing_is_proposed_without_an_address(owner_browser: FakeBrowser
     assert "We propose an address" not in page.text
 
 
+async def test_a_desktop_application_can_have_a_scheme_without_a_dot(owner_browser: FakeBrowser, pool: Pool) -> None:
+    scheme = "cursor://anysphere.cursor-mcp/oauth/callback"
+    for uri, stands in ((scheme, True), ("javascript:alert(1)", False)):
+        page = await send(owner_browser, kind="mobile", redirect_uris=uri)
+        created = await send(owner_browser, page, kind="mobile", redirect_uris=uri)
+        assert ("Schemes that browsers or systems handle" in created.text) is not stands
+    assert [row[0] for row in await stored(pool)] == [[scheme]]
+
+
 @table(
     ("uri", "start"),
     [
         ("https://App.example.com:443/cb?a=b", "https://app.example.com/"),
         ("http://localhost:5000/callback", "http://localhost:5000/"),
         ("com.example.app:/callback", "com.example.app:/"),
+        ("cursor://anysphere.cursor-mcp/callback", "cursor://anysphere.cursor-mcp/"),
         ("https://shop.example@evil.example/", None),
         ("nonsense", None),
     ],

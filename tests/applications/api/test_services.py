@@ -20,6 +20,8 @@ from tests.support.tenants import Tenant
 from tests.tenancy.organizations import NOT_ACTIVE as STATUSES
 from tests.tenancy.organizations import NOW
 
+CURSOR = "cursor://anysphere.cursor-mcp/oauth/callback"
+
 # Creation
 
 
@@ -149,7 +151,7 @@ INVALID: list[dict[str, Any]] = [
     *({name: scopes} for name in FIELDS[6:9] for scopes in SCOPES),
     *({"redirect_uris": uris} for uris in URIS),
     *({"device_activation_uri": page} for page in PAGES),
-    *({"service_type": kind, "redirect_uris": ["com.example.app:/callback"]} for kind in ("web", "api", "spa")),
+    *({"service_type": kind, "redirect_uris": [uri]} for uri in ("com.example.app:/callback", CURSOR) for kind in ("web", "api", "spa")),
     {"service_type": "spa", "redirect_uris": ["http://shop.example.com/"]},
     *({"post_logout_redirect_uris": uris} for uris in URIS),
     *({"service_type": kind, "post_logout_redirect_uris": ["com.example.app:/bye"]} for kind in ("web", "api", "spa")),
@@ -182,9 +184,11 @@ async def test_the_refusal_of_an_unknown_type_lists_all_types(shops: Workshop) -
 
 @pytest.mark.parametrize("kind", ["mobile", "desktop"])
 async def test_native_applications_can_use_private_schemes(shops: Workshop, kind: str) -> None:
-    uris = ["com.example.app:/callback", "http://127.0.0.1/callback", "http://[::1]:8000/callback", URI]
+    uris = ["com.example.app:/callback", CURSOR, "http://127.0.0.1/callback", "http://[::1]:8000/callback", URI]
     assert (await shops.add_service(service_type=kind, redirect_uris=uris))["service"]["redirect_uris"] == uris
-    assert refused(await shops.create(slug="other", service_type=kind, redirect_uris=["myapp:/callback"])) == BAD
+    for uri in ("javascript:alert(1)", "intent://x", "ms-settings:x", "tel:1"):
+        assert refused(await shops.create(slug="other", service_type=kind, redirect_uris=[uri])) == BAD
+        assert refused(await shops.create(slug="other", service_type=kind, post_logout_redirect_uris=[uri])) == BAD
 
 
 async def test_the_settings_of_the_logout_are_shown_and_audited(shops: Workshop, acme: Tenant) -> None:

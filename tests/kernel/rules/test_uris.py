@@ -1,8 +1,11 @@
 """The URIs that can be registered (security O-2)."""
 
+import re
 from collections.abc import Callable
 
+from core.kernel import schemes
 from core.kernel.uris import canonicalize, has_private_scheme, is_on_device, is_web_url, native_flaw, target_flaw, to_ascii, web_flaw
+from tests import ROOT
 from tests.tables import table
 
 WEB_URIS = [
@@ -29,6 +32,12 @@ APPLICATION_URIS = [
     "com.example.app:///callback",
     "com.example.app:callback",
     "Com.Example-2.App+x://callback/a?b=c",
+    "cursor://anysphere.cursor-mcp/oauth/callback",
+    "vscode-insiders://publisher.extension/callback",
+    "Zed:/callback",
+    "a1:callback",
+    "web-app://callback",
+    "mstream://callback",
 ]
 INVALID_URIS = [
     "",
@@ -118,8 +127,9 @@ INVALID_URIS = [
     "vbscript:x",
     "file:///etc/passwd",
     "blob:https://example.com/x",
-    "myapp://callback",
-    "myapp:/callback",
+    "c:/callback",
+    "cursor",
+    "cursor:",
     "com.example.app",
     "com.example.app:",
     "com.example.app:/#x",
@@ -143,9 +153,53 @@ def test_https_and_loopback_addresses_are_web_addresses(uri: str) -> None:
 
 
 @table("uri", APPLICATION_URIS)
-def test_a_scheme_with_a_dot_belongs_to_an_application(uri: str) -> None:
+def test_other_schemes_belong_to_applications(uri: str) -> None:
     assert has_private_scheme(uri)
     assert not is_web_url(uri)
+
+
+BY_BROWSERS = {
+    "about",
+    "blob",
+    "chrome-extension",
+    "data",
+    "file",
+    "http",
+    "https",
+    "intent",
+    "javascript",
+    "vbscript",
+    "view-source",
+    "ws",
+}
+BY_SYSTEMS = {
+    "facetime-audio",
+    "itms-apps",
+    "mailto",
+    "market",
+    "ms-settings",
+    "ms-word",
+    "search-ms",
+    "sms",
+    "ssh",
+    "tel",
+    "urn",
+    "web+app",
+}
+
+
+@table("scheme", sorted(BY_BROWSERS | BY_SYSTEMS))
+def test_schemes_of_browsers_and_systems_are_refused_in_all_spellings(scheme: str) -> None:
+    for spelling in (scheme, scheme.upper(), scheme.title()):
+        for rest in (":callback", ":/callback", "://callback", "://callback/x?y=z", ":///callback"):
+            uri = spelling + rest
+            assert not has_private_scheme(uri), uri
+            assert native_flaw(uri) is None if is_web_url(uri) else native_flaw(uri), uri
+
+
+def test_the_guide_names_all_refused_schemes() -> None:
+    listed = (ROOT / "docs/guides/mobile-and-desktop.md").read_text().partition("<!-- refused schemes -->")[2].partition("\n\n")[0]
+    assert re.findall("`([^`]+)`", listed) == [*sorted(schemes.REFUSED), *(f"{start}*" for start in schemes.REFUSED_STARTS)]
 
 
 @table("uri", INVALID_URIS)

@@ -18,6 +18,7 @@ from tests.support.builders import BASE_URL, Answer, Api, run_concurrently, run_
 from tests.support.direct import change_ports
 
 METADATA_PATHS = ("/.well-known/openid-configuration", "/.well-known/oauth-authorization-server")
+CURSOR = "cursor://anysphere.cursor-mcp/oauth/callback"
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 
 
@@ -73,6 +74,8 @@ async def test_the_response_has_everything_that_was_registered(open_client: Exte
         ({"redirect_uris": None}, "invalid_redirect_uri"),
         ({"redirect_uris": ["http://client.example/callback"]}, "invalid_redirect_uri"),
         ({"redirect_uris": ["javascript:alert(1)"]}, "invalid_redirect_uri"),
+        ({"redirect_uris": [CURSOR, "intent://example.com/"]}, "invalid_redirect_uri"),
+        ({"redirect_uris": [CURSOR], "application_type": "web"}, "invalid_redirect_uri"),
         ({"redirect_uris": ["https://client.example/callback#fragment"]}, "invalid_redirect_uri"),
         ({"redirect_uris": [LOCAL], "application_type": "web"}, "invalid_redirect_uri"),
         ({"redirect_uris": ["com.example.app:/callback"], "application_type": "web"}, "invalid_redirect_uri"),
@@ -122,6 +125,8 @@ async def test_metadata_that_no_request_could_carry_are_refused(open_client: Ext
     ("metadata", "kind"),
     [
         ({"redirect_uris": [LOCAL]}, "native"),
+        ({"redirect_uris": [CURSOR]}, "native"),
+        ({"redirect_uris": [CURSOR, LOCAL, "https://www.cursor.com/agents/mcp/oauth/callback"]}, "native"),
         ({"redirect_uris": [LOCAL, "com.example.app:/callback"], "application_type": "native"}, "native"),
         ({"redirect_uris": ["https://vscode.dev/redirect", "http://127.0.0.1/"], "application_type": "native"}, "native"),
         ({"application_type": "web"}, "web"),
@@ -166,6 +171,17 @@ async def test_a_native_client_listens_on_any_port_and_asks_each_time(registered
     tokens = await registered.tokens()
     assert claims(tokens)["client_id"] == registered.address
     assert (await registered.open()).status == 200
+    assert (await registered.stored())[0][2] == "desktop"
+
+
+async def test_a_client_with_a_scheme_without_a_dot_signs_in_with_pkce(registered: ExternalParty) -> None:
+    await registered.become_registered(redirect_uris=[CURSOR])
+    registered.redirect_uri = CURSOR
+    page = await registered.open(code_challenge=None, code_challenge_method=None)
+    assert "code_challenge" in page.text + page.headers.get("Location", ""), "PKCE is required"
+    tokens = await registered.tokens()
+    assert claims(tokens)["client_id"] == registered.address
+    assert (await registered.open()).status == 200, "any program can claim the scheme, so each sign-in asks"
     assert (await registered.stored())[0][2] == "desktop"
 
 
