@@ -173,11 +173,12 @@ class OpenIdProviders(Protocol):
         request: openid.CodeRequest,
         code: str,
         needed: Collection[str],
+        wanted: Collection[str] = (),
     ) -> openid.OpenIdAnswer:
         """Redeem a code and return the verified claims about the user (OpenID Connect Core section 3.1.3.7).
 
-        The userinfo endpoint is asked if the ID token lacks a `needed` claim. For a platform connection, the answer also has the tokens for
-        the provider's API.
+        The userinfo endpoint is asked if the ID token lacks a `needed` or `wanted` claim. If it fails, only a missing `needed` claim
+        ends the sign-in. For a platform connection, the answer also has the tokens for the provider's API.
         """
 
     async def refresh(

@@ -44,6 +44,7 @@ PLACES: Final = {
 }
 MAX_KEYS: Final = 50
 MAX_LOGOUT_TOKEN: Final = 16 * 1024  # any client can send such a token
+OPTIONAL_SHARE: Final = 0.8  # of the remaining time, for a request that a sign-in can go without
 FAILURE_PAUSE: Final = timedelta(seconds=5)  # after metadata could not be fetched: anyone can begin a sign-in
 OWN_ALGORITHMS: Final = ("RS256",)  # for tokens that we have signed
 ASSERTION_TTL: Final = timedelta(seconds=60)
@@ -94,6 +95,7 @@ class HttpOpenIdProviders:
         request: openid.CodeRequest,
         code: str,
         needed: Collection[str],
+        wanted: Collection[str] = (),
     ) -> openid.OpenIdAnswer:
         async with self._connect(client) as provider:
             answer = await self._request_tokens(client, metadata, _to_fields(request, code))
@@ -115,9 +117,12 @@ class HttpOpenIdProviders:
             with names_received(openid.claim_names(claims)):
                 if request.fresh_since is not None and not request.accepts_silent:
                     openid.check_authentication_time(claims, request.fresh_since, self._clock.now())
-                if metadata.userinfo_endpoint is not None and any(claims.get(name) is None for name in needed):
-                    access_token = provider_answers.require_token(answer.get("access_token"))
-                    claims = openid.add_userinfo(claims, await self._request_userinfo(client, metadata.userinfo_endpoint, access_token))
+                missing = [name for name in (*needed, *wanted) if claims.get(name) is None]
+                if metadata.userinfo_endpoint is not None and missing:
+                    is_needed = not set(missing).isdisjoint(needed)
+                    ask = self._require_userinfo if is_needed else self._try_userinfo
+                    userinfo = await ask(client, metadata.userinfo_endpoint, answer.get("access_token"))
+                    claims = claims if userinfo is None else openid.add_userinfo(claims, userinfo)
             return openid.OpenIdAnswer(claims, id_token, metadata.end_session_endpoint, tokens)
 
     async def refresh(
@@ -298,7 +303,21 @@ class HttpOpenIdProviders:
         reply, at_most = await self._fetch(client, metadata.emails_endpoint, access_token)
         return {"sub": str(user_id), **provider_answers.parse_primary_email(reply, at_most)}
 
-    async def _request_userinfo(self, client: openid.OpenIdClient, url: str, access_token: str) -> Mapping[str, Any]:
+    async def _try_userinfo(self, client: openid.OpenIdClient, url: str, access_token: object) -> Mapping[str, Any] | None:
+        """Return the claims of the userinfo endpoint, or None if it fails."""
+        # Ends before the deadline of all requests, which would end the sign-in.
+        within = (trio.current_effective_deadline() - trio.current_time()) * OPTIONAL_SHARE
+        reason: str = openid.OpenIdFault.UNREACHABLE
+        with trio.move_on_after(within):
+            try:
+                return await self._require_userinfo(client, url, access_token)
+            except (openid.OpenIdAnswerRefused, openid.OpenIdProviderUnreachable) as failure:
+                reason = failure.reason
+        log.warning("userinfo_left_out", connection_id=str(client.connection_id), reason=reason)
+        return None
+
+    async def _require_userinfo(self, client: openid.OpenIdClient, url: str, token: object) -> Mapping[str, Any]:
+        access_token = provider_answers.require_token(token)
         reply, at_most = await self._fetch(client, url, access_token)
         try:
             return provider_answers.parse_reply(reply, at_most)

@@ -115,24 +115,33 @@ async def complete(
 
     Raises: OpenIdAccessDenied, OpenIdErrorReturned, OpenIdAnswerRefused, OpenIdProviderUnreachable, SubjectMissing.
     """
-    needed = {name for name in connection.mapping.document.values() if name is not None}
+    mapping = connection.mapping
+    needed = {name for name in (mapping.email, mapping.groups) if name is not None}
+    wanted = {name for name in mapping.document.values() if name is not None}
     try:
-        received = await redeem(ports, client, request, answer, needed)
+        received = await redeem(ports, client, request, answer, needed, wanted)
     except openid.OpenIdErrorReturned as returned:
         if returned.error == "access_denied":
             await refuse_access(ports, connection)
         raise
     with names_received(openid.claim_names(received.claims)):
-        claims = to_received(received.claims, connection.mapping)
+        claims = to_received(received.claims, mapping)
         if claims.ends_at is not None and claims.ends_at <= ports.clock.now():
             raise openid.OpenIdAnswerRefused(openid.OpenIdFault.TIME)
     return replace(claims, session=_session_of(client, received))
 
 
 async def redeem(
-    ports: Ports, client: openid.OpenIdClient, request: openid.CodeRequest, answer: sign_in.ProviderAnswer, needed: Collection[str]
+    ports: Ports,
+    client: openid.OpenIdClient,
+    request: openid.CodeRequest,
+    answer: sign_in.ProviderAnswer,
+    needed: Collection[str],
+    wanted: Collection[str] = (),
 ) -> openid.OpenIdAnswer:
     """Return the verified claims for the code that a browser brings back from an identity provider.
+
+    The sign-in can go without the `wanted` claims.
 
     Raises: OpenIdErrorReturned, OpenIdAnswerRefused; the errors of `exchange`.
     """
@@ -142,7 +151,7 @@ async def redeem(
         raise openid.OpenIdAnswerRefused(openid.OpenIdFault.RESPONSE)
     if answer.error is not None or answer.code is None:
         raise openid.OpenIdErrorReturned(answer.error or "")
-    return await ports.openid_providers.exchange(client, metadata, request, answer.code, needed)
+    return await ports.openid_providers.exchange(client, metadata, request, answer.code, needed, wanted)
 
 
 async def refuse_access(ports: Ports, connection: connections.OrganizationConnection) -> NoReturn:

@@ -47,6 +47,7 @@ class Case:
     connection_id: UUID = field(default_factory=new_id)
     client_changes: dict[str, Any] = field(default_factory=dict)
     needed: tuple[str, ...] = ("email",)
+    wanted: tuple[str, ...] = ()
     wants_fresh: bool = False
     received: tuple[str, ...] = ()  # the names in an answer that was refused
 
@@ -77,7 +78,7 @@ class Case:
         answer = await self.authorize(request)
         metadata = await self.providers.discover(self.client)
         check_response_issuer(metadata, answer.get("iss"))
-        return await self.providers.exchange(self.client, metadata, request, answer["code"], self.needed)
+        return await self.providers.exchange(self.client, metadata, request, answer["code"], self.needed, self.wanted)
 
     async def fault(self) -> str:
         """Return the sign-in's fault, or `accepted`."""

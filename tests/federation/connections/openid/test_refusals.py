@@ -238,3 +238,21 @@ async def test_broken_answers_of_each_endpoint_are_refused(new_case: Callable[[]
             expected = OpenIdFault.USERINFO if is_unread else fault
             findings += [(endpoint, name, outcome)] if (outcome := await case.fault()) != expected else []
     assert findings == []
+
+
+@pytest.mark.slow
+async def test_a_userinfo_endpoint_that_fails_ends_no_sign_in_that_can_go_without_it(new_case: Callable[[], Case]) -> None:
+    for name, (_, answer) in {**BROKEN, "signed": (None, Answer(200, b"a.b.c", {"Content-Type": "application/jwt"}))}.items():
+        case = new_case()
+        case.wanted = ("name", "email")
+        case.use(deadline=0.5 if answer.drip or answer.hang else 10.0)
+        case.issuer.answers["/userinfo"] = answer
+        claims = (await case.sign_in()).claims
+        assert (claims["email"], "name" in claims, case.issuer.counted["/userinfo"]) == ("ada@example.com", False, 1), name
+    case = new_case()
+    case.wanted = ("name",)
+    assert (await case.sign_in()).claims["name"] == "Ada Lovelace"
+    case.issuer.tokens = {"access_token": None}
+    assert "name" not in (await case.sign_in()).claims
+    case.issuer.tokens, case.issuer.userinfo = {}, {"sub": "4712"}
+    assert await case.fault() == OpenIdFault.USERINFO_SUBJECT, "the answer is about another user"

@@ -14,6 +14,7 @@ from core.kernel.roles import ADMIN
 from core.kernel.values import new_id
 from core.tenancy import groups
 from ports import Ports
+from tests.fakes.http_server import Answer
 from tests.fakes.openid_issuers import SECRET
 from tests.federation.connections.people.conftest import House
 from tests.support.browser import FakeBrowser, leads_to
@@ -63,6 +64,21 @@ async def groups_of(pool: Pool, email: str = "ada@example.com") -> set[str]:
 async def arrive(house: House, claimed: list[str] | None, **claims: Any) -> None:
     house.issuer.userinfo = {"groups": claimed}
     assert leads_to(await house.arrive(**claims)) == "/app"
+
+
+async def test_a_userinfo_endpoint_that_fails_takes_no_group_and_lets_users_in_whose_groups_are_there(
+    house: House, pool: Pool, given: dict[str, UUID]
+) -> None:
+    await arrive(house, ["staff"])
+    assert await groups_of(pool) == {"staff", "all"} <= {*given}
+    house.issuer.answers["/userinfo"] = Answer(503)
+    refused = await house.arrive()
+    assert (refused.status, "userinfo" in refused.text) == (400, True)
+    assert await groups_of(pool) == {"staff", "all"}
+    assert leads_to(await house.arrive(groups=["sales"])) == "/app", "only the name is missing"
+    assert await groups_of(pool) == {"sales", "all"}
+    await house.set("update connections set mapping = mapping - 'groups'")
+    assert leads_to(await house.arrive(subject="4712", email="new@example.com")) == "/app", "also a new user"
 
 
 async def change_by_hand(house: House, group_id: UUID, *, joins: bool) -> None:
