@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from io import BytesIO
 from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
@@ -34,6 +35,7 @@ _SELECTIONS: Final = MappingProxyType(
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Flags in the authenticator data (WebAuthn section 6.1)
 _UP, _UV, _BE, _BS, _AT, _ED = 1, 4, 8, 16, 64, 128
+_MAP_OF_THREE: Final = 0xA3  # the first byte of a CBOR map with three pairs (RFC 8949 section 3.1)
 _PLAIN: Final = 37  # bytes: the RP ID's hash, the flags and the sign counter
 
 
@@ -90,12 +92,13 @@ class WebAuthnPasskeys:
         client_data = passkey_json.decode(response.get("clientDataJSON"), passkey_json.MAX_CLIENT_DATA)
         challenge, used, origin = self._check_client_data(client_data, "webauthn.create", party, binding, now)
         attestation = passkey_json.decode(response.get("attestationObject"), passkey_json.MAX_ATTESTATION_OBJECT)
-        data = _read_authenticator_data(_authenticator_data_of(attestation), attested=True)
+        raw = _authenticator_data_of(attestation)
+        data = _read_authenticator_data(raw, attested=True)
         _check_flags(data, party, verification=verification, presence=presence)
         if data.credential_id != credential_id or len(credential_id) < passkeys.MIN_CREDENTIAL_ID:
             raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED)
         public_key, algorithm = cose_keys.check(data.public_key)
-        _verify_attestation(credential_id, client_data, attestation, challenge, origin, party)
+        _verify(credential_id, client_data, raw, challenge, origin, party)
         return passkeys.NewPasskey(
             credential_id=credential_id,
             public_key=public_key,
@@ -223,17 +226,19 @@ def _transports(reported: object) -> tuple[str, ...]:
 
 
 def _authenticator_data_of(attestation: bytes) -> bytes:
-    """Return the authenticator data in an attestation object. Only the formats none and `packed` (self or basic attestation) are read."""
+    """Return the authenticator data in an attestation object.
+
+    We ask for no attestation. Browsers and password managers send one anyway, and its statement is not judged.
+    """
+    stream = BytesIO(attestation)
     try:
-        parsed = cbor2.loads(attestation)
-        is_exact = cbor2.dumps(parsed) == attestation  # nothing after it, and no name twice
-    except (cbor2.CBORDecodeError, cbor2.CBOREncodeError, ValueError, TypeError, RecursionError):
+        parsed = cbor2.CBORDecoder(stream).decode()
+    except (cbor2.CBORDecodeError, ValueError, TypeError, RecursionError):
         raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED) from None
+    is_exact = attestation[0] == _MAP_OF_THREE and stream.tell() == len(attestation)  # no name twice, and nothing after it
     if not isinstance(parsed, dict) or parsed.keys() != {"fmt", "attStmt", "authData"} or not is_exact:
         raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED)
-    if parsed["fmt"] not in ("none", "packed") or not isinstance(parsed["attStmt"], dict):
-        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.FORMAT)
-    if (parsed["fmt"] == "none") != (not parsed["attStmt"]):
+    if not isinstance(parsed["fmt"], str) or not isinstance(parsed["attStmt"], dict):
         raise passkeys.CeremonyRefused(passkeys.PasskeyReason.FORMAT)
     return parsed["authData"] if isinstance(parsed["authData"], bytes) else b""
 
@@ -274,13 +279,15 @@ def _check_flags(data: _AuthenticatorData, party: passkeys.RelyingParty, *, veri
         raise passkeys.CeremonyRefused(passkeys.PasskeyReason.BACKUP)
 
 
-def _verify_attestation(
-    credential_id: bytes, client_data: bytes, attestation: bytes, challenge: bytes, origin: str, party: passkeys.RelyingParty
+def _verify(
+    credential_id: bytes, client_data: bytes, authenticator_data: bytes, challenge: bytes, origin: str, party: passkeys.RelyingParty
 ) -> None:
+    """Let the library check the registration, without the statement of the attestation. Raises: CeremonyRefused."""
     from webauthn import verify_registration_response
     from webauthn.helpers.cose import COSEAlgorithmIdentifier
     from webauthn.helpers.structs import AuthenticatorAttestationResponse, RegistrationCredential
 
+    attestation = cbor2.dumps({"fmt": "none", "attStmt": {}, "authData": authenticator_data})
     response = AuthenticatorAttestationResponse(client_data_json=client_data, attestation_object=attestation)
     try:
         verify_registration_response(
@@ -292,7 +299,7 @@ def _verify_attestation(
             supported_pub_key_algs=[COSEAlgorithmIdentifier(algorithm) for algorithm in passkeys.ALGORITHMS],
         )
     except Exception:
-        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.SIGNATURE) from None
+        raise passkeys.CeremonyRefused(passkeys.PasskeyReason.MALFORMED) from None
 
 
 @cache
