@@ -125,13 +125,14 @@ class WebAuthnPasskeys:
 
     def read_assertion(self, credential: passkeys.Json) -> passkeys.PresentedAssertion:
         credential_id, response = passkey_json.read_credential(credential)
+        # Safari, some keys and our own script send zero bytes if the options named the credential.
         handle = response.get("userHandle")
         return passkeys.PresentedAssertion(
             credential_id,
             passkey_json.decode(response.get("clientDataJSON"), passkey_json.MAX_CLIENT_DATA),
             passkey_json.decode(response.get("authenticatorData"), passkey_json.MAX_AUTHENTICATOR_DATA),
             passkey_json.decode(response.get("signature"), passkey_json.MAX_SIGNATURE),
-            None if handle is None else passkey_json.decode(handle, passkeys.HANDLE_BYTES),
+            None if handle in (None, "") else passkey_json.decode(handle, passkeys.HANDLE_BYTES),
         )
 
     async def verify_assertion(

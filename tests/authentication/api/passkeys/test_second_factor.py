@@ -65,6 +65,17 @@ async def test_a_security_key_is_the_second_factor(
     assert await run_sql(pool, "select strength from sessions order by created_at desc, id desc limit 1") == [(2,)]
 
 
+async def test_an_empty_user_handle_of_a_security_key_counts_as_none(api: Api, holder: PasskeyUser, key: SoftAuthenticator) -> None:
+    """Its options named the key, so the handle says nothing new."""
+    await holder.add_key()
+    for handle, status in (("", 200), (None, 200), (b64(key.credentials[0].user_handle), 200), (b64(b"x" * 64), 401)):
+        login = await start_login(api)
+        credential = key.get(login["passkey_options"])
+        credential["response"]["userHandle"] = handle
+        answer = await api.post(VERIFY, {"passkey": credential}, token=login["access_token"])
+        assert answer.status == status, (handle, answer.text)
+
+
 async def test_a_passkey_that_verifies_its_user_makes_the_sign_in_phishing_resistant(api: Api, holder: PasskeyUser) -> None:
     await holder.add(second_factor=True)
     answer = await verify_second(api, await start_login(api), holder.authenticator)

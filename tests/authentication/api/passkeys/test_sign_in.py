@@ -130,9 +130,11 @@ async def test_the_user_handle_must_be_that_of_the_account(api: Api, holder: Pas
         holder.authenticator.credentials[0].user_handle = handle
         answer = await sign_in_with_passkey(api, holder.authenticator)
         assert (answer.status, answer.json["error"]) == (401, REFUSED)
-    credential = holder.authenticator.get(await sign_in_options(api))
-    del credential["response"]["userHandle"]
-    assert (await api.post("/api/auth/passkey", {"credential": credential})).status == 401
+    for response in ({}, {"userHandle": None}, {"userHandle": ""}):  # the options name no credential
+        credential = holder.authenticator.get(await sign_in_options(api))
+        del credential["response"]["userHandle"]
+        credential["response"].update(response)
+        assert (await api.post("/api/auth/passkey", {"credential": credential})).status == 401
 
 
 async def test_the_challenge_is_of_the_device_and_its_time(api: Api, holder: PasskeyUser, clock: FakeClock) -> None:
