@@ -16,12 +16,12 @@ import jwt
 from adapters.crypto import jwk
 from adapters.crypto.signed_tokens import REFUSED_HEADERS
 from core.federation.connections.model import openid
+from core.federation.connections.model.answers import to_seconds_off
 
 ID_TOKEN_TYPES: Final = ("jwt",)
 # Many libraries write JWT by default, and logout+jwt is a recommendation (Back-Channel Logout section 2.4). The claims distinguish the two
 # token kinds: a logout token has no nonce.
 LOGOUT_TOKEN_TYPES: Final = ("logout+jwt", "jwt")
-LEEWAY: Final = timedelta(seconds=30)  # tolerated difference between the provider's clock and ours (security J-3)
 MAX_SUBJECT_LENGTH: Final = 255  # OpenID Connect Core section 2
 
 _jws: Final = jwt.PyJWS(algorithms=list(openid.ALGORITHMS), options={"enforce_minimum_key_length": True, "verify_signature": True})
@@ -30,9 +30,10 @@ _jws: Final = jwt.PyJWS(algorithms=list(openid.ALGORITHMS), options={"enforce_mi
 class IdTokenInvalid(Exception):
     """The token is not valid. The fault quotes nothing from the token."""
 
-    def __init__(self, fault: openid.OpenIdFault) -> None:
+    def __init__(self, fault: openid.OpenIdFault, seconds_off: int | None = None) -> None:
         super().__init__(fault.value)
         self.fault = fault
+        self.seconds_off = seconds_off  # by which a refused time is ahead of our clock
         self.claims: Mapping[str, Any] = {}  # from a token with a right signature
 
 
@@ -49,28 +50,29 @@ def read_id_token(
     nonce: str,
     now: datetime,
     algorithms: Collection[str],
+    skew: timedelta,
 ) -> dict[str, Any]:
     """Return the claims in a token that this issuer made for this client and for the request with this nonce.
 
-    The claim `sub` is a non-empty string.
+    The claim `sub` is a non-empty string. `skew` is tolerated between the clocks.
 
     Raises: IdTokenInvalid, IdTokenKeyUnknown.
     """
     claims = _verify(token, keys, ID_TOKEN_TYPES, algorithms)
     try:
-        _check_id_token(claims, issuer, client_id, nonce, now)
+        _check_id_token(claims, issuer, client_id, nonce, now, skew)
     except IdTokenInvalid as invalid:
         invalid.claims = claims
         raise
     return claims
 
 
-def _check_id_token(claims: Mapping[str, Any], issuer: str, client_id: str, nonce: str, now: datetime) -> None:
+def _check_id_token(claims: Mapping[str, Any], issuer: str, client_id: str, nonce: str, now: datetime, skew: timedelta) -> None:
     _check_party(claims, issuer, client_id)
     token_nonce = claims.get("nonce")
     if not isinstance(token_nonce, str) or not hmac.compare_digest(token_nonce.encode("utf-8", "surrogatepass"), nonce.encode()):
         raise IdTokenInvalid(openid.OpenIdFault.NONCE)
-    _check_times(claims, now)
+    _check_times(claims, now, skew)
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
         raise IdTokenInvalid(openid.OpenIdFault.SUBJECT)
@@ -138,16 +140,16 @@ def _check_party(claims: Mapping[str, Any], issuer: str, client_id: str) -> None
         raise IdTokenInvalid(openid.OpenIdFault.AUDIENCE)
 
 
-def _check_times(claims: Mapping[str, Any], now: datetime) -> None:
+def _check_times(claims: Mapping[str, Any], now: datetime, skew: timedelta) -> None:
     get = claims.get
     expires_at, issued_at, valid_from = _time(get("exp")), _time(get("iat")), _time(get("nbf", 0))
     if expires_at is None or issued_at is None or valid_from is None:
         raise IdTokenInvalid(openid.OpenIdFault.TIME)
-    at, leeway = now.timestamp(), LEEWAY.total_seconds()
+    at, leeway = now.timestamp(), skew.total_seconds()
     if expires_at <= at - leeway:
-        raise IdTokenInvalid(openid.OpenIdFault.TIME)
-    if max(issued_at, valid_from) > at + leeway:
-        raise IdTokenInvalid(openid.OpenIdFault.TIME)
+        raise IdTokenInvalid(openid.OpenIdFault.TIME, to_seconds_off(expires_at - at))
+    if (begins_at := max(issued_at, valid_from)) > at + leeway:
+        raise IdTokenInvalid(openid.OpenIdFault.TIME, to_seconds_off(begins_at - at))
 
 
 def _time(value: object) -> float | None:

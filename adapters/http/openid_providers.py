@@ -116,7 +116,7 @@ class HttpOpenIdProviders:
             claims = await self._verify(provider, client, metadata, read)
             with names_received(openid.claim_names(claims)):
                 if request.fresh_since is not None and not request.accepts_silent:
-                    openid.check_authentication_time(claims, request.fresh_since, self._clock.now())
+                    openid.check_authentication_time(claims, request.fresh_since, self._clock.now(), client.clock_skew)
                 missing = [name for name in (*needed, *wanted) if claims.get(name) is None]
                 if metadata.userinfo_endpoint is not None and missing:
                     is_needed = not set(missing).isdisjoint(needed)
@@ -140,14 +140,21 @@ class HttpOpenIdProviders:
         try:
             return self._read(client, request, id_token, keys, OWN_ALGORITHMS)
         except crypto.IdTokenInvalid as invalid:
-            raise openid.OpenIdAnswerRefused(invalid.fault) from None
+            raise openid.OpenIdAnswerRefused(invalid.fault, invalid.seconds_off) from None
 
     def _read(
         self, client: openid.OpenIdClient, request: openid.CodeRequest, id_token: str, keys: provider_keys.Keys, algorithms: Collection[str]
     ) -> dict[str, Any]:
         now = self._clock.now()
         return crypto.read_id_token(
-            id_token, keys, issuer=client.issuer, client_id=client.client_id, nonce=request.nonce, now=now, algorithms=algorithms
+            id_token,
+            keys,
+            issuer=client.issuer,
+            client_id=client.client_id,
+            nonce=request.nonce,
+            now=now,
+            algorithms=algorithms,
+            skew=client.clock_skew,
         )
 
     async def check_client(self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata, redirect_uri: str) -> None:
@@ -252,7 +259,7 @@ class HttpOpenIdProviders:
             return await provider.keys.verify(lambda: self._fetch_keys(client, metadata), verify, cause)
         except crypto.IdTokenInvalid as invalid:
             with names_received(openid.claim_names(invalid.claims)):
-                raise openid.OpenIdAnswerRefused(invalid.fault) from None
+                raise openid.OpenIdAnswerRefused(invalid.fault, invalid.seconds_off) from None
 
     async def _request_tokens(
         self, client: openid.OpenIdClient, metadata: openid.OpenIdProviderMetadata, fields: Mapping[str, str]

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 from adapters.saml import xml
 from adapters.saml.xml import ASSERTION
 from core.federation.connections.model import saml_responses
+from core.federation.connections.model.answers import to_seconds_off
 from core.federation.saml.model.messages import SamlMessageInvalid
 from core.kernel.values import is_printable
 
@@ -40,9 +41,10 @@ def read_identity(
     ends = [_check_conditions(assertion, partner, now)]
     subject = find_only(assertion, _SUBJECT)
     ends.append(_check_confirmations(subject, partner, now, expected))
-    statement, authenticated_at = _newest_statement(assertion, now)
+    statement, authenticated_at = _newest_statement(assertion, partner, now)
     session_ends_at = _instant(statement, "SessionNotOnOrAfter")
-    refuse_unless(session_ends_at is None or now < session_ends_at, saml_responses.SamlFault.TIME)
+    if session_ends_at is not None and session_ends_at <= now:
+        refuse_time(session_ends_at, now)
     context = statement.find(_CONTEXT_CLASS)
     return saml_responses.AssertedIdentity(
         assertion_id=assertion.get("ID"),
@@ -73,7 +75,8 @@ def check_issue_instant(element: Any, now: datetime) -> None:
     The validity says whether the Response or assertion is too old.
     """
     issued_at = _instant(element, "IssueInstant")
-    refuse_unless(issued_at is not None and issued_at <= now + saml_responses.MAX_AHEAD, saml_responses.SamlFault.TIME)
+    if issued_at is None or issued_at > now + saml_responses.MAX_AHEAD:
+        refuse_time(issued_at, now)
 
 
 def _check_conditions(assertion: Any, partner: saml_responses.SamlPartner, now: datetime) -> datetime | None:
@@ -87,8 +90,10 @@ def _check_conditions(assertion: Any, partner: saml_responses.SamlPartner, now: 
     ]
     refuse_unless(bool(audiences) and all(partner.audience in each for each in audiences), saml_responses.SamlFault.AUDIENCE)
     begin, end = _instant(conditions, "NotBefore"), _instant(conditions, "NotOnOrAfter")
-    refuse_unless(begin is None or begin <= now + saml_responses.CLOCK_SKEW, saml_responses.SamlFault.TIME)
-    refuse_unless(end is None or now - saml_responses.CLOCK_SKEW < end, saml_responses.SamlFault.TIME)
+    if begin is not None and begin > now + partner.clock_skew:
+        refuse_time(begin, now)
+    if end is not None and end <= now - partner.clock_skew:
+        refuse_time(end, now)
     return end
 
 
@@ -109,12 +114,14 @@ def _check_confirmation(confirmation: Any, partner: saml_responses.SamlPartner, 
     refuse_unless(data.get("Recipient") == partner.acs_url, saml_responses.SamlFault.RECIPIENT)
     refuse_unless(data.get("InResponseTo") == expected, saml_responses.SamlFault.IN_RESPONSE_TO)
     end = _instant(data, "NotOnOrAfter")
-    if end is None or now - saml_responses.CLOCK_SKEW >= end or data.get("NotBefore") is not None:
+    if end is None or data.get("NotBefore") is not None:
         refuse(saml_responses.SamlFault.TIME)
+    if end <= now - partner.clock_skew:
+        refuse_time(end, now)
     return end
 
 
-def _newest_statement(assertion: Any, now: datetime) -> tuple[Any, datetime]:
+def _newest_statement(assertion: Any, partner: saml_responses.SamlPartner, now: datetime) -> tuple[Any, datetime]:
     """Return the AuthnStatement with the latest sign-in, and its time."""
     statements = [(_instant(statement, "AuthnInstant"), statement) for statement in assertion.findall(_AUTHN_STATEMENT)]
     newest: tuple[Any, datetime] | None = None
@@ -125,7 +132,8 @@ def _newest_statement(assertion: Any, now: datetime) -> tuple[Any, datetime]:
             newest = statement, time
     if newest is None:
         refuse(saml_responses.SamlFault.AUTHN_STATEMENT)
-    refuse_unless(newest[1] <= now + saml_responses.CLOCK_SKEW, saml_responses.SamlFault.TIME)
+    if newest[1] > now + partner.clock_skew:
+        refuse_time(newest[1], now)
     return newest
 
 
@@ -174,6 +182,12 @@ def _attribute_text(value: Any) -> str:
 
 def refuse(fault: saml_responses.SamlFault) -> NoReturn:
     raise saml_responses.SamlResponseRefused(fault)
+
+
+def refuse_time(time: datetime | None, now: datetime) -> NoReturn:
+    """Refuse a missing time, or a time that the clocks' tolerated difference does not explain."""
+    off = None if time is None else to_seconds_off((time - now).total_seconds())
+    raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.TIME, off)
 
 
 def refuse_unless(condition: bool, fault: saml_responses.SamlFault) -> None:

@@ -152,7 +152,7 @@ class Logins(statements.Repository):
 
 FAILURE_COLUMNS: Final = """
     id, user_id, org_id, service_id, external_client, provider, success, reason, seen_by, address, agent, city, country, created_at,
-    request_id, blocked_seconds, attempts, connection_id, fault, received"""
+    request_id, blocked_seconds, attempts, connection_id, fault, received, seconds_off"""
 # A counted row's id is made from the values that it counts, so that the second attempt finds it.
 COUNTED_ID: Final = """
     md5(concat_ws(' ', extract(epoch from t.minute), %(org_id)s::text, %(service_id)s::text, {seen_by}, {rest}))::uuid"""
@@ -260,7 +260,7 @@ RECORD_FAILURE: Final = f"""
                case when not p.is_rest then %(request_id)s end,
                case when p.is_named then %(blocked_seconds)s::integer end, p.attempts,
                case when not p.is_rest then %(connection_id)s::uuid end, case when not p.is_rest then %(fault)s end,
-               case when not p.is_rest then %(received)s::text[] end
+               case when not p.is_rest then %(received)s::text[] end, case when not p.is_rest then %(seconds_off)s::integer end
         from placed p
         order by p.id
         on conflict (id) do update set attempts = t.attempts + excluded.attempts
@@ -327,6 +327,7 @@ class FailedLogins(statements.DeliveringRepository):
             blocked_seconds=failure.blocked_seconds,
             connection_id=failure.connection and failure.connection.connection_id,
             fault=failure.connection and failure.connection.fault,
+            seconds_off=failure.connection and failure.connection.seconds_off,
             received=failure.connection and (sign_in_log.logged_names(failure.connection.received) or None),
             event=None if failure.reason is LoginFailure.LOGOUT else SIGN_IN_FAILED,  # it is no sign-in
             **self._delivery_values,

@@ -123,6 +123,7 @@ def _record(email: LiteralString, connection: LiteralString, **columns: LiteralS
         connection=f"(select c.slug {connection})",
         connection_name=f"(select c.name {connection})",
         fault=f"(select l.fault {connection})",
+        seconds_off=f"(select l.seconds_off {connection})",
         received=records.Column(sql=f"coalesce((select l.received {connection}), '{{}}')", read=tuple),
         **columns,
     )

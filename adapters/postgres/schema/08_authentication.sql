@@ -256,7 +256,8 @@ create table login_events (
     -- No foreign key: the log outlives the connection.
     connection_id    uuid,
     fault            text,  -- why the answer of the identity provider was refused
-    received         text[]  -- the names of the claims or attributes that came, never their values
+    received         text[],  -- the names of the claims or attributes that came, never their values
+    seconds_off      integer  -- by which a refused time is ahead of our clock, or if negative behind it
 );
 create index login_events_of_user on login_events (user_id, created_at desc);
 create index login_events_of_organization on login_events (org_id, created_at desc, id desc)

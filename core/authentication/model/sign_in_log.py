@@ -73,6 +73,7 @@ class ConnectionAttempt:
     org_id: UUID
     fault: str | None = None  # from a fixed set; None: the answer of the identity provider was right
     received: tuple[str, ...] = ()  # names of claims or attributes, never their values
+    seconds_off: int | None = None  # by which a refused time is ahead of our clock, or if negative behind it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,7 @@ class SignIn:
     connection_name: str | None = None
     fault: str | None = None  # why the answer of the identity provider was refused
     received: tuple[str, ...] = ()  # the names of the claims or attributes that came
+    seconds_off: int | None = None  # by which a refused time is ahead of our clock, or if negative behind it
 
     @property
     def groups_left_out(self) -> bool:

@@ -168,6 +168,12 @@ async def _check_metadata(ports: Ports, org_id: UUID, details: ConnectionDetails
     return problems
 
 
+def _describe_time(seconds_off: int | None) -> str:
+    if seconds_off is None:
+        return ""
+    return f" A time in the answer is {abs(seconds_off):,} seconds {'ahead of our clock' if seconds_off > 0 else 'in the past'}."
+
+
 def describe(problem: errors.Refusal) -> ConnectionProblem:
     """Return the problem of a sign-in in words for admins."""
     match problem:
@@ -177,7 +183,7 @@ def describe(problem: errors.Refusal) -> ConnectionProblem:
                 message += " Use a public address, or ask the operator of Gatehouse to allow it."
             return ConnectionProblem(problem.fault, True, message)
         case openid_model.OpenIdAnswerRefused():
-            return ConnectionProblem(problem.fault, True, openid_model.OPENID_FAULTS[problem.fault])
+            return ConnectionProblem(problem.fault, True, openid_model.OPENID_FAULTS[problem.fault] + _describe_time(problem.seconds_off))
         case openid_model.OpenIdAccessDenied():
             message = "The identity provider refused this sign-in. Assign the application to the user there."
             return ConnectionProblem(problem.error, True, message)
@@ -187,7 +193,7 @@ def describe(problem: errors.Refusal) -> ConnectionProblem:
             message = "The value by which users are known did not arrive: the NameID, which cannot be transient, or the chosen attribute."
             return ConnectionProblem("subject_missing", True, message)
         case saml_responses.SamlResponseRefused():
-            return ConnectionProblem(problem.fault, True, saml_responses.FAULTS[problem.fault])
+            return ConnectionProblem(problem.fault, True, saml_responses.FAULTS[problem.fault] + _describe_time(problem.seconds_off))
         case saml_responses.SamlStatusReturned():
             return ConnectionProblem(problem.detail or problem.status, True, "The identity provider reports this. Its log says more.")
     return ConnectionProblem(problem.code.lower(), True, problem.message)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from core.authentication.flow.model import FlowTarget, ProviderHints, ProviderRequest
 from core.federation.connections.model import asserted, connections, openid
-from core.federation.connections.model.answers import names_received
+from core.federation.connections.model.answers import names_received, to_seconds_off
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.presets import DOMAIN_PARAMETERS
 from core.federation.connections.model.settings import ClaimMapping, OidcSettings
@@ -49,6 +49,7 @@ def to_client(
         authentication=settings.client_authentication,
         client_secret=secret,
         key=keys.get(configuration.CertificateState.ACTIVE),
+        clock_skew=settings.clock_skew,
     )
 
 
@@ -127,7 +128,8 @@ async def complete(
     with names_received(openid.claim_names(received.claims)):
         claims = to_received(received.claims, mapping)
         if claims.ends_at is not None and claims.ends_at <= ports.clock.now():
-            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.TIME)
+            off = to_seconds_off((claims.ends_at - ports.clock.now()).total_seconds())
+            raise openid.OpenIdAnswerRefused(openid.OpenIdFault.TIME, off)
     return replace(claims, session=_session_of(client, received))
 
 

@@ -259,7 +259,8 @@ async def finish(
         attempt = None
         if connection is not None:
             names = problem.received if isinstance(problem, answers.AnswerRefused) else names
-            attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem), names)
+            off = problem.seconds_off if isinstance(problem, answers.AnswerRefused) else None
+            attempt = ConnectionAttempt(connection.id, connection.org_id, fault_of(problem), names, off)
             ports.metrics.connection_answered(connection.protocol, is_accepted=False)
         application = provider_request.flow.application
         await record_failure(ports, caller, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)
@@ -334,6 +335,6 @@ async def _complete(
                 if provider_request.flow.target in (FlowTarget.TEST, FlowTarget.REAUTHENTICATION):  # `people` does it for all others
                     await saml.use_up(ports, caller, to.connection, received.assertion)
                 if provider_request.flow.wants_fresh and provider_request.flow.target is not FlowTarget.REAUTHENTICATION:
-                    saml.check_fresh(identity, provider_request.begun_at)
+                    saml.check_fresh(identity, provider_request.begun_at, saml_settings.clock_skew)
             return received
     raise sign_in.ProviderStateUnknown  # the answer came to the endpoint of the other protocol

@@ -4,7 +4,7 @@ Sources: SAML profiles section 4.1; security X-12 to security X-16.
 """
 
 from collections.abc import Awaitable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from core.authentication.flow.model import ProviderRequest
 from core.federation.connections import metadata
 from core.federation.connections.access import load_details
 from core.federation.connections.model import asserted, connections, saml, saml_responses
+from core.federation.connections.model.answers import MAX_CLOCK_SKEW, to_seconds_off
 from core.federation.connections.model.details import ConnectionDetails
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.settings import SamlSettings
@@ -115,6 +116,7 @@ def _partner(details: ConnectionDetails, settings: SamlSettings, base_url: str) 
         acs_url=own.acs_url,
         # The previous key decrypts until the identity provider has read the new metadata.
         decryption_keys=tuple(key.private_key for key in details.keys.values()),
+        clock_skew=settings.clock_skew,
     )
 
 
@@ -123,10 +125,11 @@ def active_certificates(details: ConnectionDetails) -> tuple[str, ...]:
     return tuple(each.certificate for each in details.certificates if each.is_active)
 
 
-def check_fresh(identity: saml_responses.AssertedIdentity, since: datetime) -> None:
+def check_fresh(identity: saml_responses.AssertedIdentity, since: datetime, skew: timedelta) -> None:
     """Check that the identity provider authenticated the user after `since`."""
-    if identity.authenticated_at < since - saml_responses.CLOCK_SKEW:
-        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.AUTHN_INSTANT)
+    if identity.authenticated_at < since - skew:
+        off = to_seconds_off((identity.authenticated_at - since).total_seconds())
+        raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.AUTHN_INSTANT, off)
 
 
 def to_received(identity: saml_responses.AssertedIdentity, settings: SamlSettings) -> asserted.ReceivedClaims:
@@ -142,7 +145,8 @@ def to_received(identity: saml_responses.AssertedIdentity, settings: SamlSetting
         authenticated_at=identity.authenticated_at,
         ends_at=identity.session_ends_at,
         session=_session_of(identity),
-        assertion=asserted.OneTimeAssertion(digest(identity.assertion_id), identity.valid_until + saml_responses.CLOCK_SKEW),
+        # An admin can raise the tolerated skew after the sign-in. The assertion must not work again then.
+        assertion=asserted.OneTimeAssertion(digest(identity.assertion_id), identity.valid_until + MAX_CLOCK_SKEW),
     )
 
 

@@ -53,7 +53,7 @@ async def receive_request(
         request = await ports.saml_providers.read_logout_request(document, signature, active_certificates(details))
         _check(request, settings, own, now)
         async with ports.storage.transaction(by=caller) as tx:
-            used_until = request.issue_instant + messages.MAX_AGE + saml_responses.CLOCK_SKEW
+            used_until = request.issue_instant + messages.MAX_AGE + saml_responses.LOGOUT_SKEW
             if not await tx.connections.use_message(connection.org_id, connection.id, digest(request.id), used_until):
                 raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.USED)
             status = await _end(tx, connection, settings, request, now)
@@ -75,7 +75,7 @@ def _check(request: messages.LogoutRequest, settings: SamlSettings, own: saml.Ow
     if request.destination != own.slo_url:  # a signed message needs it (SAML bindings section 3.4.5.2)
         raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.DESTINATION)
     if abs(request.issue_instant - now) > messages.MAX_AGE or (
-        request.ends_at is not None and now >= request.ends_at + saml_responses.CLOCK_SKEW
+        request.ends_at is not None and now >= request.ends_at + saml_responses.LOGOUT_SKEW
     ):
         raise saml_responses.SamlResponseRefused(saml_responses.SamlFault.TIME)
 

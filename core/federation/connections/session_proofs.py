@@ -71,7 +71,7 @@ async def complete(
         if known.is_blocked:
             raise BlockedByDirectory
         proof = people.proof_of(
-            person, now, is_fresh=is_new_sign_in(person.authenticated_at, provider_request.begun_at, now), login=new_id()
+            person, now, is_fresh=is_new_sign_in(person.authenticated_at, provider_request.begun_at, now, person.clock_skew), login=new_id()
         )
         assert proof.login is not None, "it was just made"
         await logins.add(ports, tx, proof.login, person, account.id, now)

@@ -111,10 +111,11 @@ async def test_every_part_missing_longer_or_of_another_type_is_refused() -> None
             await refusal_of(with_response(credential, **{name: value}), passkey)
     for name in ("type", "challenge", "origin"):
         await refusal_of(change_client_data(credential, lambda data, name=name: data.pop(name)), passkey)  # type: ignore[misc]
-    for handle in (True, 0, "!", "A" * 90, "=", " ", [], {}):
+    handles: list[Any] = [True, 0, "!", "A" * 90, "=", " ", [], {}]
+    for handle in handles:
         await refusal_of(with_response(credential, userHandle=handle), passkey)
-    for handle in (None, ""):
-        assert PASSKEYS.read_assertion(with_response(credential, userHandle=handle)).user_handle is None
+    for none in (None, ""):
+        assert PASSKEYS.read_assertion(with_response(credential, userHandle=none)).user_handle is None
 
 
 @table(

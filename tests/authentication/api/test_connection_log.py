@@ -55,11 +55,12 @@ async def test_the_log_of_an_organization_names_its_connection_and_no_other_one(
     assert await listed(api, other_tenant) == [], "the session is good in the other organization alone"
 
     # Failures belong to the connection's organization, whatever waits.
-    attempt = ConnectionAttempt(connection.id, acme.org, "audience", ("x" * 500,))
+    attempt = ConnectionAttempt(connection.id, acme.org, "audience", ("x" * 500,), -95)
     for application in (None, None, WaitingApplication(other_tenant.org), WaitingApplication(acme.org)):
         await record_failure(ports, SYSTEM, LoginFailure.PROVIDER, Method.CONNECTION, None, application, connection=attempt)
     await record_failure(ports, SYSTEM, LoginFailure.PROVIDER, Method.CONNECTION, None, connection=replace(attempt, fault="nonce"))
     failed = await listed(api, acme, "connection=okta&success=false")
+    assert {each["seconds_off"] for each in failed} == {-95}
     assert {(each["fault"], each["attempts"], each["service_name"], *each["received"]) for each in failed} == {
         ("audience", 4, None, "x" * MAX_NAME_LENGTH),
         ("nonce", 1, None, "x" * MAX_NAME_LENGTH),

@@ -53,7 +53,13 @@ async def test_a_new_connection_shows_the_steps_of_its_product(admin: FakeBrowse
 
 async def test_settings_are_saved_and_shown_again(admin: FakeBrowser, ports: Ports, acme: UUID) -> None:
     await add_connection(ports.storage, acme, state=ConnectionState.DRAFT)
-    fields = {"name": "Acme", "client_id": "other", "client_authentication": "client_secret_post", "scopes": "email groups"}
+    fields = {
+        "name": "Acme",
+        "client_id": "other",
+        "client_authentication": "client_secret_post",
+        "scopes": "email groups",
+        "clock_skew_seconds": "300",
+    }
     answer = await admin.submit(ONE, ONE, issuer="https://okta.example", trusts_email="yes", **fields)
     assert answer.status == 303
     page = (await admin.open(ONE)).text
@@ -63,6 +69,9 @@ async def test_settings_are_saved_and_shown_again(admin: FakeBrowser, ports: Por
         connection = await read.connections.by_slug(acme, "okta")
     assert connection is not None
     assert (connection.settings.trusts_email, connection.settings.trusts_second_factor) == (True, False)
+    assert connection.settings.clock_skew_seconds == 300
+    refused = await admin.submit(ONE, ONE, issuer="https://okta.example", **{**fields, "clock_skew_seconds": "301"})
+    assert (refused.status, "300" in refused.text) == (400, True)
 
 
 async def test_a_refused_change_stands_beside_its_field(admin: FakeBrowser, ports: Ports, acme: UUID) -> None:

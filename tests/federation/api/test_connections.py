@@ -29,6 +29,7 @@ from tests.support.saml import new_certificate
 from tests.support.tenants import Tenant
 
 OIDC: Final = {"issuer": "https://acme.okta.example", "client_id": "gatehouse"}
+SWITCHES: Final = {"trusts_email": False, "trusts_second_factor": False, "clock_skew_seconds": 60}
 SAML: Final = {"entity_id": "http://adfs.example/trust", "sso_url": "https://adfs.example/adfs/ls/"}
 
 
@@ -53,7 +54,7 @@ async def test_a_new_connection_is_a_draft_with_the_mapping_of_its_preset(api: A
     connection = await created(api, acme, preset="okta")
     assert (connection["state"], connection["protocol"], connection["preset"], connection["saml"]) == ("draft", "oidc", "okta", None)
     defaults = {"client_authentication": "client_secret_basic", "scopes": ["email", "profile", "groups"]}
-    assert connection["oidc"] == {**OIDC, **defaults, "targets": [], "trusts_email": False, "trusts_second_factor": False}
+    assert connection["oidc"] == {**OIDC, **defaults, "targets": [], **SWITCHES}
     assert connection["mapping"]["groups"] == "groups"
     assert (connection["keys"], connection["certificates"], connection["client_secret_set_at"]) == ([], [], None)
     assert connection["missing"] == ["client_secret"]

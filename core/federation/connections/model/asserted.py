@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
 from core.accounts.model import profiles
 from core.authentication.model.sign_in_log import GROUPS_LEFT_OUT
-from core.federation.connections.model.answers import AnswerRefused
+from core.federation.connections.model.answers import CLOCK_SKEW, AnswerRefused
 from core.federation.connections.model.connections import OrganizationConnection
 from core.federation.connections.model.logins import ProviderSession
 from core.federation.connections.model.settings import SamlSettings
@@ -72,6 +72,7 @@ class AssertedPerson:
     session: ProviderSession | None = None
     assertion: OneTimeAssertion | None = None  # with SAML; the sign-in uses it up
     groups_left_out: bool = False  # because the user has too many
+    clock_skew: timedelta = CLOCK_SKEW  # tolerated by the connection
 
 
 def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> AssertedPerson:
@@ -99,6 +100,7 @@ def map_claims(connection: OrganizationConnection, received: ReceivedClaims) -> 
         session=received.session,
         assertion=received.assertion,
         groups_left_out=mapping.groups is not None and groups is None and not GROUPS_LEFT_OUT.isdisjoint(values),
+        clock_skew=settings.clock_skew,
     )
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from core.authentication.model.openid import LOGOUT_EVENT
-from core.federation.connections.model.answers import AnswerRefused
+from core.federation.connections.model.answers import CLOCK_SKEW, AnswerRefused, to_seconds_off
 from core.federation.connections.model.settings import ProviderAuthentication
 from core.federation.oauth.model.authorization import s256_challenge
 from core.federation.saml.model.configuration import SamlCertificate
@@ -26,7 +26,7 @@ from core.kernel.values import is_printable
 MAX_ANSWER_SIZE: Final = 256 * 1024  # bytes of metadata, a JWK set, tokens, or userinfo
 MAX_HEADER_TOKEN: Final = 16 * 1024  # characters of an access token that userinfo endpoints accept, whatever their server is
 MAX_HINT: Final = 4000  # characters of an ID token in a URL
-CLOCK_SKEW: Final = timedelta(minutes=1)  # between the provider's clock and ours, for `auth_time`
+LOGOUT_SKEW: Final = timedelta(minutes=1)  # between the provider's clock and ours, in logout tokens
 LOGOUT_TOKEN_TTL: Final = timedelta(minutes=5)  # after which we refuse it
 MAX_TOKEN_ID: Final = 255
 # No symmetric algorithm: with one, anyone who knows the client secret could sign (RFC 8725 section 3.1).
@@ -130,12 +130,13 @@ OPENID_FAULTS: Final[Mapping[OpenIdFault, str]] = MappingProxyType(
 class OpenIdAnswerRefused(AnswerRefused):
     """Your organization's identity provider sent an answer that can't be accepted. Try again, or contact your IT department."""
 
-    def __init__(self, fault: OpenIdFault) -> None:
+    def __init__(self, fault: OpenIdFault, seconds_off: int | None = None) -> None:
         super().__init__(
             "Your organization's identity provider sent an answer that can't be accepted. "
             f"Try again, or give your IT department this code: {fault}."
         )
         self.fault = fault
+        self.seconds_off = seconds_off
 
     @property
     def reason(self) -> str:
@@ -190,6 +191,7 @@ class OpenIdClient:
     metadata: "OpenIdProviderMetadata | None" = None  # from the operator's settings; None: the issuer publishes the metadata
     client_secret: str | None = field(default=None, repr=False)
     key: SamlCertificate | None = field(default=None, repr=False)  # it signs our client assertions
+    clock_skew: timedelta = CLOCK_SKEW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,18 +347,20 @@ def check_response_issuer(metadata: OpenIdProviderMetadata, issuer: str | None) 
         raise OpenIdAnswerRefused(OpenIdFault.RESPONSE_ISSUER)
 
 
-def check_authentication_time(claims: Mapping[str, Any], since: datetime, now: datetime) -> None:
+def check_authentication_time(claims: Mapping[str, Any], since: datetime, now: datetime, skew: timedelta = CLOCK_SKEW) -> None:
     """Check that the user authenticated after `since` (OpenID Connect Core section 3.1.3.7, step 13).
 
     A time in the future is refused, because every application would accept it as recent.
     """
-    if not is_new_sign_in(read_time(claims.get("auth_time")), since, now):
-        raise OpenIdAnswerRefused(OpenIdFault.AUTH_TIME)
+    at = read_time(claims.get("auth_time"))
+    if not is_new_sign_in(at, since, now, skew):
+        off = None if at is None else to_seconds_off((at - (now if at > now else since)).total_seconds())
+        raise OpenIdAnswerRefused(OpenIdFault.AUTH_TIME, off)
 
 
-def is_new_sign_in(authenticated_at: datetime | None, since: datetime, now: datetime) -> bool:
-    """Return whether a provider says that the user authenticated after `since`. The clocks may differ by a minute."""
-    return authenticated_at is not None and since - CLOCK_SKEW <= authenticated_at <= now + CLOCK_SKEW
+def is_new_sign_in(authenticated_at: datetime | None, since: datetime, now: datetime, skew: timedelta = CLOCK_SKEW) -> bool:
+    """Return whether a provider says that the user authenticated after `since`. `skew` is tolerated between the clocks."""
+    return authenticated_at is not None and since - skew <= authenticated_at <= now + skew
 
 
 def add_userinfo(claims: Mapping[str, Any], userinfo: Mapping[str, Any]) -> dict[str, Any]:
@@ -391,7 +395,7 @@ def parse_logout(claims: Mapping[str, Any], now: datetime) -> ProviderLogout:
     issued_at, expires_at = read_time(claims.get("iat")), read_time(claims.get("exp"))
     if issued_at is None or expires_at is None:
         raise OpenIdAnswerRefused(OpenIdFault.LOGOUT)
-    if not now - LOGOUT_TOKEN_TTL < issued_at <= now + CLOCK_SKEW or expires_at <= now - CLOCK_SKEW:
+    if not now - LOGOUT_TOKEN_TTL < issued_at <= now + LOGOUT_SKEW or expires_at <= now - LOGOUT_SKEW:
         raise OpenIdAnswerRefused(OpenIdFault.TIME)
     events, token_id = claims.get("events"), _identifier(claims, "jti")
     has_event = isinstance(events, dict) and isinstance(events.get(LOGOUT_EVENT), dict)

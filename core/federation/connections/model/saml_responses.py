@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from core.federation.connections.model.answers import AnswerRefused
+from core.federation.connections.model.answers import CLOCK_SKEW, AnswerRefused
 from core.kernel.errors import Invalid
 
 MAX_ENCODED_RESPONSE: Final = 200_000  # characters of base64
@@ -25,7 +25,7 @@ MAX_NAMESPACES: Final = 64  # that one element can see
 MAX_NAMESPACE: Final = 256  # characters
 MAX_TEXT: Final = 8 * 1024  # characters of a name or value
 MAX_NAME_ID: Final = 1024
-CLOCK_SKEW: Final = timedelta(seconds=60)
+LOGOUT_SKEW: Final = timedelta(seconds=60)  # between the identity provider's clock and ours, in logout requests
 MAX_AHEAD: Final = timedelta(minutes=10)  # how far in the future a response may be issued
 
 
@@ -103,12 +103,13 @@ FAULTS: Final[Mapping[SamlFault, str]] = MappingProxyType(
 class SamlResponseRefused(AnswerRefused):
     """Your organization's identity provider sent an answer that can't be accepted. Try again, or contact your IT department."""
 
-    def __init__(self, fault: SamlFault) -> None:
+    def __init__(self, fault: SamlFault, seconds_off: int | None = None) -> None:
         super().__init__(
             "Your organization's identity provider sent an answer that can't be accepted. "
             f"Try again, or give your IT department this code: {fault}."
         )
         self.fault = fault
+        self.seconds_off = seconds_off
 
 
 class SamlStatusReturned(Invalid):
@@ -137,6 +138,7 @@ class SamlPartner:
     audience: str  # our entity id
     acs_url: str
     decryption_keys: tuple[Callable[[], bytes], ...] = ()  # each returns a PEM; the newest first
+    clock_skew: timedelta = CLOCK_SKEW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +173,7 @@ class AssertedIdentity:
     context_class: str | None
     session_index: str | None
     session_ends_at: datetime | None
-    valid_until: datetime  # the assertion must count as used until then, and for the clock skew after it
+    valid_until: datetime  # the assertion must count as used until then, and for MAX_CLOCK_SKEW after it
     certificate: str  # PEM of the certificate that verified it
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final, Self
 
+from core.federation.connections.model.answers import CLOCK_SKEW, MAX_CLOCK_SKEW
 from core.federation.saml.model.configuration import NameIdFormat
 from core.kernel import uris
 from core.kernel.connections import ConnectionProtocol
@@ -16,6 +18,8 @@ MAX_CLAIM_NAME: Final = 256
 MAX_SCOPES: Final = 20
 MAX_SCOPE: Final = 100
 MAX_TARGETS: Final = 20
+DEFAULT_SKEW_SECONDS: Final = int(CLOCK_SKEW.total_seconds())
+MAX_SKEW_SECONDS: Final = int(MAX_CLOCK_SKEW.total_seconds())
 # Attributes that users can change at many identity providers, by their last part without _ and -, and by their OID. A user could
 # take another user's value, and with it the account.
 CHANGEABLE_NAMES: Final = frozenset(
@@ -73,6 +77,11 @@ class OidcSettings:
     targets: tuple[str, ...] = ()  # where a user can continue after a sign-in that the provider initiated
     trusts_email: bool = False  # its addresses count as verified, also without the claim email_verified
     trusts_second_factor: bool = False  # the organization takes its second factor for ours
+    clock_skew_seconds: int = DEFAULT_SKEW_SECONDS  # tolerated between its clock and ours at sign-ins
+
+    @property
+    def clock_skew(self) -> timedelta:
+        return timedelta(seconds=self.clock_skew_seconds)
 
     @property
     def protocol(self) -> ConnectionProtocol:
@@ -97,6 +106,7 @@ class OidcSettings:
         if not SHARED_TENANTS.isdisjoint(self.issuer.lower().split("/")):  # Entra ID ignores the case
             _refuse("issuer", "The issuer must be that of one tenant. Replace the last part but one by the id of your tenant.")
         _require_text(self.client_id, "client_id", "The client id")
+        _check_skew(self.clock_skew_seconds)
         if len(self.scopes) > MAX_SCOPES or len(set(self.scopes)) < len(self.scopes):
             _refuse("scopes", f"Send at most {MAX_SCOPES} scopes, each once.")
         for scope in self.scopes:
@@ -126,6 +136,11 @@ class SamlSettings:
     targets: tuple[str, ...] = ()  # where a user can continue after such a sign-in
     trusts_email: bool = False  # its addresses count as verified
     trusts_second_factor: bool = False  # the organization takes its second factor for ours
+    clock_skew_seconds: int = DEFAULT_SKEW_SECONDS  # tolerated between its clock and ours at sign-ins
+
+    @property
+    def clock_skew(self) -> timedelta:
+        return timedelta(seconds=self.clock_skew_seconds)
 
     @property
     def protocol(self) -> ConnectionProtocol:
@@ -144,6 +159,7 @@ class SamlSettings:
     def check(self) -> "SamlSettings":
         """Return the valid settings, with URLs in the stored form. Raises: ConnectionSettingInvalid."""
         _require_text(self.entity_id, "entity_id", "The entity ID")
+        _check_skew(self.clock_skew_seconds)
         _require_url(self.sso_url, "sso_url", "The sign-in URL")
         _require_url(self.slo_url or "", "slo_url", "The sign-out URL")
         _require_url(self.slo_response_url or "", "slo_response_url", "The URL for sign-out responses")
@@ -216,6 +232,11 @@ def _check_targets(targets: Sequence[str]) -> tuple[str, ...]:
     for target in targets:
         _require_url(target, "targets", "A target")
     return tuple(dict.fromkeys(uris.canonicalize(target) for target in targets if target))
+
+
+def _check_skew(seconds: int) -> None:
+    if not 0 <= seconds <= MAX_SKEW_SECONDS:
+        _refuse("clock_skew_seconds", f"The tolerated difference between the clocks must be between 0 and {MAX_SKEW_SECONDS} seconds.")
 
 
 def _refuse(setting: str, sentence: str) -> None:

@@ -61,6 +61,11 @@ class SignInResponse(kit.ResponseModel):
     )
     connection_name: str | None = Field(description="The name of that connection.", examples=["Okta"])
     fault: str | None = Field(description="Why the answer of the identity provider was refused.", examples=["audience"])
+    seconds_off: int | None = Field(
+        description="If the answer was refused because of a time in it: by how many seconds this time is ahead of the clock of Gatehouse. "
+        "Negative if it has passed.",
+        examples=[-95],
+    )
     received: list[str] = Field(
         description="The names of the claims or attributes that came through the connection, at most 50. Their values are never stored. "
         "`_claim_names`, `hasgroups` and `http://schemas.microsoft.com/claims/groups.link` say that the groups were left out."

@@ -2,19 +2,22 @@
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
 import pytest
 from joserfc import jws
 
-from core.federation.connections.model.openid import MAX_ANSWER_SIZE, MAX_HEADER_TOKEN, OPENID_FAULTS, OpenIdFault
+from core.federation.connections.model.openid import MAX_ANSWER_SIZE, MAX_HEADER_TOKEN, OPENID_FAULTS, OpenIdAnswerRefused, OpenIdFault
 from core.kernel.values import base64url
 from tests.fakes.http_server import TRAP, Answer, in_json
 from tests.fakes.openid_issuers import CLIENT_ID, DISCOVERY, SECRET, FakeIssuer, as_hmac
 from tests.fakes.provider import key, sign
 from tests.federation.connections.openid.case import Case
+from tests.tables import table
 
+MAX_SECONDS: Final = 2**31 - 1
 NOW: Final = 1_773_500_966  # the test's present time
 JSON: Final = {"Content-Type": "application/json"}
 REDIRECT: Final = Answer(302, b"", {"Location": "/issuer-0/keys"})
@@ -171,12 +174,12 @@ CASES: Final[Mapping[str, tuple[OpenIdFault, Callable[[Case], None]]]] = {
     "token of another request": (OpenIdFault.NONCE, claims(nonce="another")),
     "token of no request": (OpenIdFault.NONCE, claims(nonce=None)),
     "nonce that is a list": (OpenIdFault.NONCE, claims(nonce=["x"])),
-    "expired token": (OpenIdFault.TIME, claims(exp=NOW - 31)),
+    "expired token": (OpenIdFault.TIME, claims(exp=NOW - 61)),
     "token without an end": (OpenIdFault.TIME, claims(exp=None)),
     "end that is not a number": (OpenIdFault.TIME, claims(exp=float("nan"))),
     "end in words": (OpenIdFault.TIME, claims(exp=str(NOW + 300))),
-    "token from the future": (OpenIdFault.TIME, claims(iat=NOW + 60)),
-    "token that is not valid yet": (OpenIdFault.TIME, claims(nbf=NOW + 60)),
+    "token from the future": (OpenIdFault.TIME, claims(iat=NOW + 61)),
+    "token that is not valid yet": (OpenIdFault.TIME, claims(nbf=NOW + 61)),
     "no subject": (OpenIdFault.SUBJECT, claims(sub=None)),
     "empty subject": (OpenIdFault.SUBJECT, claims(sub="")),
     "subject that is a number": (OpenIdFault.SUBJECT, claims(sub=4711)),
@@ -222,6 +225,53 @@ async def test_wrong_answers_are_refused_with_their_fault(new_case: Callable[[],
         findings += [(name, str(case.received))] if case.received != (("email",) if is_signed else ()) else []
     assert findings == [("honest provider", "accepted")]
     assert OPENID_FAULTS.keys() == {*OpenIdFault}
+
+
+@table(
+    ("claim", "off", "skew", "is_accepted"),
+    [
+        *(("iat", off, 60, True) for off in (29, 31, 45, 60)),
+        ("iat", 61, 60, False),
+        ("exp", -29, 60, True),
+        ("exp", -31, 60, True),
+        ("exp", -59, 60, True),
+        ("exp", -60, 60, False),
+        ("nbf", 45, 60, True),
+        ("nbf", 95, 60, False),
+        ("iat", 300, 300, True),
+        ("iat", 301, 300, False),
+        ("exp", -299, 300, True),
+        ("exp", 0, 0, False),
+        ("iat", 1, 0, False),
+        ("iat", 1e300, 300, False),
+        ("exp", -1e300, 300, False),
+    ],
+)
+async def test_the_clock_of_the_provider_may_be_off_as_far_as_the_connection_says(
+    new_case: Callable[[], Case], claim: str, off: float, skew: int, is_accepted: bool
+) -> None:
+    case = new_case()
+    case.client_changes = {"clock_skew": timedelta(seconds=skew)}
+    case.issuer.claims = {claim: NOW + off}
+    if is_accepted:
+        assert (await case.sign_in()).subject == "4711"
+        return
+    with pytest.raises(OpenIdAnswerRefused) as refused:
+        await case.sign_in()
+    assert (refused.value.fault, refused.value.seconds_off) == (OpenIdFault.TIME, max(min(off, MAX_SECONDS), -MAX_SECONDS))
+
+
+async def test_a_refused_time_of_a_new_sign_in_is_counted_from_the_request(new_case: Callable[[], Case]) -> None:
+    for off, skew, expected in ((-200, 60, -200), (400, 300, 400), (-200, 300, None)):
+        case = new_case()
+        case.wants_fresh, case.client_changes = True, {"clock_skew": timedelta(seconds=skew)}
+        case.issuer.claims = {"auth_time": NOW + off}
+        if expected is None:
+            await case.sign_in()
+            continue
+        with pytest.raises(OpenIdAnswerRefused) as refused:
+            await case.sign_in()
+        assert (refused.value.fault, refused.value.seconds_off) == (OpenIdFault.AUTH_TIME, expected)
 
 
 @pytest.mark.slow

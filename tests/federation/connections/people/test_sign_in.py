@@ -59,6 +59,19 @@ async def test_a_known_subject_keeps_its_account_whatever_the_address_says(house
     assert (await house.arrive(subject="4712", email="new@example.com")).status == 403
 
 
+async def test_the_log_of_a_refusal_by_time_says_by_how_many_seconds(house: House, pool: Pool, clock: FakeClock) -> None:
+    now, cases = int(clock.now().timestamp()), {"iat": 95, "exp": -3000, "nbf": 61}
+    for claim, off in cases.items():
+        refused = await house.arrive(None, "4711", **{claim: now + off})
+        assert (refused.status, "this code: time" in refused.text) == (400, True)
+        clock.advance(timedelta(minutes=1))  # the log counts the attempts of a minute in one row
+        now += 60
+    logged = await run_sql(pool, "select distinct fault, seconds_off from login_events where not success")
+    assert sorted(logged) == [("time", -3000), ("time", 61), ("time", 95)]
+    await house.set("update connections set settings = settings || '{\"clock_skew_seconds\": 300}'")
+    assert leads_to(await house.arrive(iat=now + 95)) == "/app"
+
+
 async def test_a_later_sign_in_verifies_the_address_of_an_account_that_the_connection_created(house: House, pool: Pool) -> None:
     verified = "select email_verified_at is not null from users"
     for email, claim, expected in ((ADA, False, False), ("eve@example.com", True, False), (ADA, True, True), (ADA, False, True)):

@@ -11,6 +11,7 @@ import pytest
 from quart_trio import QuartTrio
 
 from adapters.postgres.engine.pool import Pool
+from core.federation.connections.model.answers import MAX_CLOCK_SKEW
 from core.federation.connections.model.settings import SsoBinding
 from core.federation.connections.saml import hash_session
 from core.federation.model.sign_in import STATE_TTL
@@ -184,6 +185,16 @@ async def test_an_assertion_works_once_also_in_two_responses(owner_browser: Fake
     """An identity provider that repeats an assertion ID cannot be told apart from a replay."""
     assert code_of(await saml_case.test(owner_browser, assertion_id="_same")) == ""
     assert code_of(await saml_case.test(owner_browser, assertion_id="_same")) == "used"
+
+
+async def test_an_assertion_counts_as_used_as_long_as_any_tolerated_clock_accepts_it(
+    owner_browser: FakeBrowser, saml_case: SamlCase, pool: Pool, clock: FakeClock
+) -> None:
+    """An admin can raise the tolerance after the assertion was used."""
+    now = clock.now()
+    assert code_of(await saml_case.test(owner_browser)) == ""
+    [(kept_until,)] = await run_sql(pool, "select expires_at from used_provider_messages")
+    assert kept_until == (now + timedelta(minutes=5) + MAX_CLOCK_SKEW).replace(microsecond=0)
 
 
 async def test_a_foreign_post_reads_nothing(app: QuartTrio, saml_case: SamlCase) -> None:

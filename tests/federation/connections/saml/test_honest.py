@@ -27,6 +27,7 @@ from tests.support.saml.identity_provider import (
     constants,
     identity,
 )
+from tests.tables import table
 
 XENC11: Final = "http://www.w3.org/2009/xmlenc11#"
 OAEP: Final = f"{XENC11}rsa-oaep"
@@ -83,6 +84,34 @@ async def test_encrypted_keys_are_read_in_every_usual_form(verifier: SamlProvide
         # Declarations without their own meaning change nothing.
         document = document.replace(b"<saml:EncryptedAssertion", b'<saml:EncryptedAssertion xmlns="" xmlns:xml="%s"' % XML)
         assert await verifier.read(await verifier.parse(document), provider.partner(), NOW, expected=REQUEST) == stated
+
+
+@table(
+    ("ahead", "skew", "off"),
+    [
+        (60, 60, None),
+        (100, 60, 100),
+        (100, 300, None),
+        (300, 300, None),
+        (301, 300, 301),
+        (-59, 60, None),
+        (-100, 60, -100),
+        (-299, 300, None),
+    ],
+)
+async def test_the_clock_of_the_identity_provider_may_be_off_as_far_as_the_connection_says(
+    verifier: SamlProviders, provider: IdentityProvider, ahead: int, skew: int, off: int | None
+) -> None:
+    time = format_instant(NOW + timedelta(seconds=ahead))
+    later = f'NotBefore="{time}"' if ahead > 0 else f'NotOnOrAfter="{time}"'
+    partner = provider.partner(clock_skew=timedelta(seconds=skew))
+    document = provider.respond(Content(conditions=later), signed=["assertion"])
+    if off is None:
+        await verifier.read(await verifier.parse(document), partner, NOW, expected=REQUEST)
+        return
+    with pytest.raises(SamlResponseRefused) as refused:
+        await verifier.read(await verifier.parse(document), partner, NOW, expected=REQUEST)
+    assert (refused.value.fault, refused.value.seconds_off) == (SamlFault.TIME, off)
 
 
 async def test_responses_of_other_programs_are_accepted(verifier: SamlProviders) -> None:

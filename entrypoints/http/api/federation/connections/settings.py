@@ -33,6 +33,12 @@ class OidcSettingsRequest(kit.RequestModel):
     )
     trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
     trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
+    clock_skew_seconds: int = Field(
+        settings.DEFAULT_SKEW_SECONDS,
+        ge=0,
+        le=settings.MAX_SKEW_SECONDS,
+        description="The tolerated difference between the clocks of the identity provider and of Gatehouse at sign-ins, in seconds.",
+    )
 
     def build(self) -> settings.OidcSettings:
         values = {
@@ -72,6 +78,12 @@ class SamlSettingsRequest(kit.RequestModel):
     targets: kit.Texts = Field([], description="The values of `RelayState` with which such a user continues there: URLs, at most 20.")
     trusts_email: bool = Field(default=False, description=TRUSTS_EMAIL)
     trusts_second_factor: bool = Field(default=False, description=TRUSTS_SECOND_FACTOR)
+    clock_skew_seconds: int = Field(
+        settings.DEFAULT_SKEW_SECONDS,
+        ge=0,
+        le=settings.MAX_SKEW_SECONDS,
+        description="The tolerated difference between the clocks of the identity provider and of Gatehouse at sign-ins, in seconds.",
+    )
 
     def build(self) -> settings.SamlSettings:
         """Return the settings."""
@@ -105,6 +117,7 @@ class OidcSettingsResponse(kit.ResponseModel):
     targets: list[str] = Field(description="The URLs at which users can continue after a sign-in that the provider initiated.")
     trusts_email: bool = Field(description="Whether its addresses count as verified.")
     trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
+    clock_skew_seconds: int = Field(description="The tolerated difference between the clocks at sign-ins, in seconds.")
 
 
 class SamlSettingsResponse(kit.ResponseModel):
@@ -123,6 +136,7 @@ class SamlSettingsResponse(kit.ResponseModel):
     targets: list[str] = Field(description="The URLs at which users can continue after such a sign-in.")
     trusts_email: bool = Field(description="Whether its addresses count as verified.")
     trusts_second_factor: bool = Field(description="Whether its second factor counts within the organization.")
+    clock_skew_seconds: int = Field(description="The tolerated difference between the clocks at sign-ins, in seconds.")
 
 
 class ClaimMappingResponse(kit.ResponseModel):

@@ -8,7 +8,7 @@ from quart import Blueprint, Response
 from core.federation.connections import connections, metadata
 from core.federation.connections.model import presets
 from core.federation.connections.model.connections import MAX_CERTIFICATES, MAX_CONNECTIONS, CertificateSource, ProviderCertificateNotFound
-from core.federation.connections.model.settings import OidcSettings, SamlSettings
+from core.federation.connections.model.settings import DEFAULT_SKEW_SECONDS, OidcSettings, SamlSettings
 from core.kernel.connections import TEST_PROVIDER, ConnectionProtocol
 from core.kernel.errors import refuse
 from core.kernel.roles import Capability
@@ -111,7 +111,11 @@ async def change(org_slug: str, connection_slug: str, form: console_forms.Form) 
     """Change a connection's settings."""
     details = await connections.find(kit.ports(), kit.acting_member(), connection_slug)
     name = form_values.to_model(ConnectionUpdateRequest, form).name
-    trusts = {"trusts_email": form_values.is_checked, "trusts_second_factor": form_values.is_checked}
+    trusts = {
+        "trusts_email": form_values.is_checked,
+        "trusts_second_factor": form_values.is_checked,
+        "clock_skew_seconds": lambda text: DEFAULT_SKEW_SECONDS if (seconds := form_values.to_number(text)) is None else seconds,
+    }
     settings: OidcSettings | SamlSettings | Keep
     # The form then has the name alone. A form that was opened before has all fields, and the change is refused.
     if is_fixed(details.connection) and form.keys().isdisjoint(("issuer", "entity_id")):
