@@ -368,6 +368,13 @@ PAGES: dict[str, dict[str, object]] = {
         "api": ACCESS_TO_API,
     },
     "federation/connection_form.html": {"action": "https://idp.example/sso", "parameters": {"SAMLRequest": "PHNhbWw+"}},
+    "federation/client_refused.html": {
+        "problem": "It is wrong.",
+        "code": "invalid_request",
+        "url": "https://app.example/callback?error=s3cr3t&state=a",
+        "is_local": False,
+        "host": "app.example",
+    },
     "federation/form_post.html": {"redirect_uri": "https://app.example/callback", "parameters": {"code": "s3cr3t", "state": "a & b"}},
     "authentication/enroll.html": {
         "form_token": "c4ca4238",
@@ -733,6 +740,7 @@ ENDING_HERE = {
 WITHOUT_FORMS = {
     "accounts/deleted.html",
     "accounts/email_changed.html",
+    "federation/client_refused.html",
     "accounts/forgot_password_done.html",
     "accounts/password_reset_done.html",
     "accounts/undone.html",

@@ -22,12 +22,12 @@ from core.authentication.model.openid import OpenIdGrant
 from core.authentication.tokens import signing_keys
 from core.federation.oauth import client_registration
 from core.federation.oauth.model import client_documents, external_clients
-from core.federation.oauth.model.authorization import Authorization
+from core.federation.oauth.model.authorization import Authorization, AuthorizationRequest
 from core.federation.oauth.model.client_metadata import KEY_RULES
 from core.federation.oauth.model.client_registration import SealedClientInvalid, has_sealed_form, is_sealed
 from core.federation.oauth.model.clients import ClientCredentials
 from core.federation.oauth.model.openid_requests import AccessDenied
-from core.kernel import callers, errors, proofs, shares
+from core.kernel import callers, errors, proofs, shares, uris
 from core.kernel.claims import Accepts, Claims
 from core.kernel.values import digest
 from core.maintenance.housekeeping import process_in_batches
@@ -80,6 +80,19 @@ async def _find_registered(ports: Ports, read: storage.Reading, client: External
         return stored[0]
     document = client_registration.open_new(ports, client.context.client_name)
     return external_clients.to_service(document, client.api, ports.clock.now())
+
+
+def find_registered_uri(ports: Ports, request: AuthorizationRequest) -> str | None:
+    """Return the redirect URI of a request if its client registered itself with this URI, or None."""
+    address, requested = request.client_id, request.redirect_uri
+    if address is None or requested is None or not is_sealed(address):
+        return None
+    try:
+        document = client_registration.open_sealed(ports, address)
+    except SealedClientInvalid:
+        return None
+    published = external_clients.find_published(document.redirect_uris, requested)
+    return requested if published is not None and uris.equals_except_loopback_port(published, requested) else published
 
 
 async def load(ports: Ports, visitor: callers.Visitor, client: ExternalClient, redirect_uri: str | None) -> ExternalClient:

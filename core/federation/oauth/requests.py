@@ -40,7 +40,16 @@ from core.federation.oauth.model.authorization import (
 )
 from core.federation.oauth.model.client_documents import ClientDocumentUnavailable
 from core.federation.oauth.model.client_registration import SealedClientInvalid
-from core.federation.oauth.model.external_clients import ClientDocumentsLimited, ClientRedirectUnknown, facts_of, is_external
+from core.federation.oauth.model.external_clients import (
+    ClientDocumentsLimited,
+    ClientNotAdmitted,
+    ClientRedirectUnknown,
+    ClientResourceUnknown,
+    ExternalRequestRefused,
+    ExternalResourceRefused,
+    facts_of,
+    is_external,
+)
 from core.federation.oauth.model.external_clients import choose_redirect_uri as choose_published_uri
 from core.federation.oauth.model.openid_requests import Prompt
 from core.kernel import callers, errors, proofs, uris, values
@@ -123,7 +132,14 @@ async def _check(
         if request.request_uri is not None and not isinstance(request, PushedRequest):
             request = await _load_pushed(ports, read, request)
         if is_external(request.client_id):
-            external = await external_clients.find(ports, read, _address_of(request), request.resource)
+            try:
+                external = await external_clients.find(ports, read, _address_of(request), request.resource)
+            except (ClientResourceUnknown, ClientNotAdmitted) as refusal:
+                redirect_uri = None if pushed_by is not None else external_clients.find_registered_uri(ports, request)
+                if redirect_uri is None:
+                    raise
+                kind = ExternalResourceRefused if isinstance(refusal, ClientResourceUnknown) else ExternalRequestRefused
+                return WaitingRequest(Authorization(request, None, None, redirect_uri), refusal=kind(refusal))
             client = None
         else:
             external, client = None, await find_service(read, request)
@@ -158,7 +174,11 @@ async def _check_external(
     if pushed_by is not None or visitor is not None:
         redirect_uri = choose_published_uri(client.service, request.redirect_uri)
     authorization = Authorization(request, client.service, client.context, redirect_uri, client.api)
-    return replace(check_parameters(ports, authorization, base_url), document_failure=client.failure)
+    waiting = replace(check_parameters(ports, authorization, base_url), document_failure=client.failure)
+    if redirect_uri is None and (waiting.refusal is not None or waiting.needs.is_silent):
+        # The error page offers the way back to a client that registered itself. No other page leads there before the sign-in.
+        return replace(waiting, authorization=replace(authorization, redirect_uri=external_clients.find_registered_uri(ports, request)))
+    return waiting
 
 
 def _address_of(request: AuthorizationRequest) -> str:

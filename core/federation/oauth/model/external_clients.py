@@ -51,6 +51,22 @@ class ClientNotAdmitted(errors.Forbidden):
         )
 
 
+class ExternalRequestRefused(authorization.AuthorizationRefused):
+    """The organization does not let this application use its API."""
+
+    oauth_error = "unauthorized_client"  # RFC 6749 section 4.1.2.1
+
+    def __init__(self, refusal: ClientResourceUnknown | ClientNotAdmitted) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+class ExternalResourceRefused(ExternalRequestRefused):
+    """The application asked for no API that Gatehouse knows."""
+
+    oauth_error = "invalid_target"  # RFC 8707 section 2
+
+
 class ClientDocumentsLimited(errors.Limited):
     """Too many new applications asked for access in a short time. Try again later."""
 

@@ -25,9 +25,9 @@ from core.federation.oauth.model.authorization import (
     ResponseMode,
     refusal_response,
 )
-from core.federation.oauth.model.external_clients import is_external
+from core.federation.oauth.model.external_clients import ExternalRequestRefused, is_external
 from core.federation.oauth.requests import WaitingRequest
-from core.kernel import errors
+from core.kernel import errors, uris
 from core.kernel.callers import Visitor
 from core.kernel.page_paths import HOME_PATH
 from core.kernel.sign_in_policy.steps import Step
@@ -37,7 +37,7 @@ from entrypoints.http import kit
 from entrypoints.http.base.context import requested_path
 from entrypoints.http.pages.federation.unregistered import shows_unregistered_uri
 from entrypoints.http.pages.flow.flows import connection_path, path_of, provider_path, require_tab, step_path
-from entrypoints.http.pages.form_pages import no_access_page
+from entrypoints.http.pages.form_pages import no_access_page, refused_page
 from entrypoints.http.pages.visitors import visitor_with_mfa
 
 routes = Blueprint("oauth_pages", __name__)
@@ -167,7 +167,8 @@ async def _advance(
     except errors.SessionEnded:  # during this request
         return destination.Asked(Step.SIGN_IN, waiting.destination)
     except AuthorizationRefused as refusal:
-        return await _refused(waiting.authorization, flow, refusal)
+        has_declined = reply is not None and not reply.is_yes
+        return await _refused(waiting.authorization, flow, refusal, asks=not has_declined and _asks(waiting.authorization, user))
     if isinstance(outcome, destination.Asked):
         return outcome
     if user is not None:
@@ -202,16 +203,38 @@ def _record(authorization: Authorization) -> None:
         kit.request_record().organization = authorization.context.org_slug
 
 
-async def _refused(authorization: Authorization, flow: Flow | None, refusal: AuthorizationRefused) -> Response:
-    """Return the response that reports the refusal to the application.
+def _asks(authorization: Authorization, user: Visitor | None) -> bool:
+    """Return whether a page asks the user before an error goes to the application.
+
+    Anyone can register an external client, so no error may lead a stranger's browser there (RFC 9700 section 4.11.2). A program on
+    the device may not show the reason.
+    """
+    if not is_external(authorization.request.client_id):
+        return False
+    return user is None or authorization.service is None or uris.is_on_device(authorization.redirect_uri or "")
+
+
+async def _refused(authorization: Authorization, flow: Flow | None, refusal: AuthorizationRefused, *, asks: bool) -> Response:
+    """Return the response that reports the refusal to the application, or the page that `asks` before.
 
     Raises: the refusal if there is no application; FlowEnded, RequestUriInvalid if the flow or a pushed request was used before.
     """
     if authorization.redirect_uri is None:
-        raise refusal
+        raise refusal.refusal if isinstance(refusal, ExternalRequestRefused) else refusal
     await target.use_up(kit.ports(), authorization.request, flow)
     kit.request_record().error_code = refusal.code
-    return to_application(refusal_response(authorization, refusal, kit.app_context().base_url))
+    answer = refusal_response(authorization, refusal, kit.app_context().base_url)
+    if not asks:
+        return to_application(answer)
+    shown = refusal.refusal if isinstance(refusal, ExternalRequestRefused) else refusal
+    return refused_page(
+        shown,
+        "federation/client_refused.html",
+        code=refusal.oauth_error,
+        url=answer.url,
+        is_local=uris.is_on_device(answer.redirect_uri),
+        host=uris.host_of(answer.redirect_uri),
+    )
 
 
 def to_application(answer: AuthorizationResponse, status: int = 303) -> Response:

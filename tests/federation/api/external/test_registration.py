@@ -3,15 +3,18 @@
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
+from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from lxml import html
 from quart_trio import QuartTrio
 
 from entrypoints.http.base.context import app_context
 from tests.fakes.outside import FakeClock
 from tests.federation.api.external.external import LOCAL, REGISTER, ExternalParty
-from tests.federation.api.relying import PKCE, VERIFIER, claims
+from tests.federation.api.relying import PKCE, VERIFIER, claims, redirect_parts
 from tests.federation.api.resources.orders import ORDERS, READ
 from tests.federation.attacks.world import unchanged
 from tests.support.builders import BASE_URL, Answer, Api, run_concurrently, run_sql
@@ -183,6 +186,60 @@ async def test_a_client_with_a_scheme_without_a_dot_signs_in_with_pkce(registere
     assert claims(tokens)["client_id"] == registered.address
     assert (await registered.open()).status == 200, "any program can claim the scheme, so each sign-in asks"
     assert (await registered.stored())[0][2] == "desktop"
+
+
+def link_of(page: Answer) -> tuple[str, dict[str, str]]:
+    """Return the address and the parameters of the button that takes the user back to the client."""
+    [link] = html.document_fromstring(page.text).xpath("//a[contains(@class, 'button')]/@href")
+    parts = urlsplit(link)
+    return link.partition("?")[0], dict(parse_qsl(parts.query))
+
+
+@pytest.mark.parametrize("redirect_uri", [LOCAL, "http://[::1]:8000/callback", CURSOR, "com.example.app:/callback"])
+async def test_errors_go_to_programs_on_the_device_by_a_page_with_the_reason(registered: ExternalParty, redirect_uri: str) -> None:
+    await registered.become_registered(redirect_uris=[redirect_uri])
+    registered.redirect_uri = redirect_uri
+    for changes, status, error_code, reason in (
+        ({"code_challenge": None, "code_challenge_method": None}, 400, "invalid_request", "code_challenge"),
+        ({"scope": "nothing"}, 400, "invalid_scope", "has none of these scopes"),
+        ({"prompt": "none"}, 400, "consent_required", "must agree first"),
+        ({"resource": None}, 400, "invalid_target", "asked for no API"),
+        ({"resource": "https://elsewhere.example/"}, 400, "invalid_target", "asked for no API"),
+    ):
+        page = await registered.open(**changes)
+        assert (page.status, reason in unescape(page.text)) == (status, True), (changes, page.text)
+        address, fields = link_of(page)
+        assert (address, fields["error"], fields["state"], fields["iss"]) == (redirect_uri, error_code, "af0ifjsldkj", BASE_URL), changes
+    page = await registered.open()
+    declined = await registered.browser.answer(page, "cancel")
+    assert declined.status == 303, "a user who declined goes back at once"
+    assert redirect_parts(declined)[1]["error"] == "access_denied"
+
+
+async def test_errors_go_to_websites_by_redirect_once_the_user_is_signed_in(registered: ExternalParty) -> None:
+    for changes, error_code in (
+        ({"code_challenge": None, "code_challenge_method": None}, "invalid_request"),
+        ({"prompt": "none"}, "consent_required"),
+    ):
+        answer = await registered.open(**changes)
+        address, fields = redirect_parts(answer)
+        assert (answer.status, address, fields["error"], fields["state"]) == (303, registered.redirect_uri, error_code, "af0ifjsldkj")
+    registered.browser.cookies.clear()
+    # Anyone can register any address, so without a session nothing leads there by itself (RFC 9700 section 4.11.2).
+    for changes, error_code in ((({"scope": "nothing"}), "invalid_scope"), ({"prompt": "none"}, "login_required")):
+        page = await registered.open(**changes)
+        assert page.status == 400
+        address, fields = link_of(page)
+        assert (address, fields["error"]) == (registered.redirect_uri, error_code)
+    for redirect_uri in ("https://other.example/callback", None):
+        page = await registered.open(scope="nothing", redirect_uri=redirect_uri)
+        assert (page.status, "other.example" in page.text) == (400, False)
+
+
+async def test_a_client_that_is_not_admitted_is_told_by_a_page_with_the_reason(registered: ExternalParty) -> None:
+    await registered.set_policy("none")
+    page = await registered.open()
+    assert (page.status, link_of(page)[0], link_of(page)[1]["error"]) == (403, registered.redirect_uri, "unauthorized_client")
 
 
 async def test_policy_and_resource_decide(registered: ExternalParty) -> None:
