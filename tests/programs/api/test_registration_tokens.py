@@ -15,6 +15,7 @@ from tests.support.tenants import Tenant
 REGISTER = "/auth/register"
 CALLBACK = "https://agent.example/callback"
 KEY = client_key().jwk
+METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "client_secret_jwt")
 
 
 def error(answer: Answer) -> tuple[int, str]:
@@ -91,6 +92,11 @@ async def test_a_client_registers_as_an_application(acme: Tenant, clock: FakeClo
         ({"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [KEY]}}, "private_key_jwt", "web"),
         ({"token_endpoint_auth_method": "private_key_jwt", "jwks_uri": "https://agent.example/keys"}, "private_key_jwt", "web"),
         ({"redirect_uris": ["http://127.0.0.1/callback"], "application_type": "native"}, "none", "desktop"),
+        ({"redirect_uris": ["cursor://callback"]}, "none", "desktop"),
+        # A loopback address alone makes no native application, which would have no secret.
+        ({"redirect_uris": ["http://127.0.0.1/callback"]}, "client_secret_basic", "web"),
+        ({"redirect_uris": ["http://localhost:5/x"], "token_endpoint_auth_method": "client_secret_post"}, "client_secret_post", "web"),
+        ({"redirect_uris": ["http://localhost:5/x"], "token_endpoint_auth_method": "none"}, "none", "desktop"),
     ],
 )
 async def test_the_method_decides_about_the_type_of_the_application(
@@ -116,6 +122,12 @@ async def test_the_method_decides_about_the_type_of_the_application(
         ({"token_endpoint_auth_method": "private_key_jwt"}, "invalid_client_metadata"),
         ({"token_endpoint_auth_method": "private_key_jwt", "jwks": {"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}}, "invalid_client_metadata"),
         ({"token_endpoint_auth_method": 1}, "invalid_client_metadata"),
+        *(({"application_type": "native", "token_endpoint_auth_method": name}, "invalid_client_metadata") for name in METHODS),
+        *(({"redirect_uris": ["cursor://x"], "token_endpoint_auth_method": name}, "invalid_client_metadata") for name in METHODS),
+        *(
+            ({"token_endpoint_auth_method": name, "jwks": {"keys": [KEY]}, "jwks_uri": "https://a.example/"}, "invalid_client_metadata")
+            for name in ("none", "client_secret_basic", "private_key_jwt", None)
+        ),
         ({"software_statement": "eyJhbGciOiJub25lIn0.e30."}, "unapproved_software_statement"),
     ],
 )

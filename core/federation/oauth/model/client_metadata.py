@@ -55,6 +55,7 @@ def parse_metadata(members: Mapping[str, Any]) -> ClientMetadata:
     grants, responses = read_texts(members, "grant_types"), read_texts(members, "response_types")
     if "authorization_code" not in (grants or ("authorization_code",)) or "code" not in (responses or ("code",)):
         raise MetadataFlaw("does not ask for the authorization code flow")
+    _check_one_key_source(members)
     is_local = any(map(uris.is_on_device, redirect_uris))
     return ClientMetadata(
         name=_parse_name(members.get("client_name")),
@@ -62,6 +63,12 @@ def parse_metadata(members: Mapping[str, Any]) -> ClientMetadata:
         is_native=is_local or members.get("application_type") == NATIVE,
         uses_device_flow=DEVICE_CODE in (grants or ()),
     )
+
+
+def _check_one_key_source(members: Mapping[str, Any]) -> None:
+    """Check that not both sources of keys are given, also if the client does not use keys (RFC 7591 section 2)."""
+    if members.get("jwks") is not None and members.get("jwks_uri") is not None:
+        raise MetadataFlaw("has both jwks and jwks_uri")
 
 
 def _parse_name(name: object) -> str:
@@ -90,8 +97,6 @@ def _parse_redirect_uris(values: object) -> tuple[str, ...]:
 def parse_keys(members: Mapping[str, Any], policy: Policy) -> tuple[tuple[client_settings.Jwk, ...] | None, str | None]:
     """Return the keys of the client, or the address that publishes them."""
     jwks, jwks_uri = members.get("jwks"), members.get("jwks_uri")
-    if jwks is not None and jwks_uri is not None:
-        raise MetadataFlaw("has both jwks and jwks_uri")
     if jwks_uri is not None:
         if not isinstance(jwks_uri, str):
             raise MetadataFlaw("has a jwks_uri that is not a text")

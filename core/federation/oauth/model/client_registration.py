@@ -16,7 +16,7 @@ from core.applications.model import services
 from core.applications.model.client_settings import Jwk
 from core.federation.oauth.model import client_metadata
 from core.federation.oauth.model.client_documents import ClientDocument
-from core.kernel import errors
+from core.kernel import errors, uris
 from core.kernel.policy import Policy
 
 REGISTER_PATH: Final = "/auth/register"
@@ -110,19 +110,36 @@ def parse_registration(members: Mapping[str, Any], policy: Policy, *, with_token
         metadata = client_metadata.parse_metadata(members)
         _check_application_type(members, metadata)
         asked = client_metadata.read_texts(members, "grant_types") or GRANT_TYPES[:2]
+        method = client_metadata.read_text(members, "token_endpoint_auth_method")
+        if with_token:
+            metadata = replace(metadata, is_native=_is_native_application(members, metadata, method))
         registration = Registration(metadata=metadata, grant_types=tuple(name for name in GRANT_TYPES if name in asked))
-        return _with_method(registration, members, policy) if with_token and not metadata.is_native else registration
+        if with_token and not metadata.is_native:
+            return _with_method(registration, members, policy, method or DEFAULT_METHOD)
+        if method not in (None, client_metadata.ClientMethod.NONE):
+            kind = "a native application" if with_token else "a client without a registration token"
+            raise client_metadata.MetadataFlaw(f"asks for the token_endpoint_auth_method {method!a:.40}, but {kind} can only have none")
+        return registration
     except client_metadata.MetadataFlaw as flaw:
         refusal = RegisteredRedirectUriInvalid if isinstance(flaw, client_metadata.RedirectUriFlaw) else RegistrationInvalid
         raise refusal(f"The registration {flaw}. Correct it, and register again.") from None
 
 
-def _with_method(registration: Registration, members: Mapping[str, Any], policy: Policy) -> Registration:
-    """Return the registration with the method that the client asks for. A method that we do not have becomes the default.
+def _is_native_application(members: Mapping[str, Any], metadata: client_metadata.ClientMetadata, method: str | None) -> bool:
+    """Return whether the client becomes a native application, which has no secret.
+
+    The loopback interface alone does not tell: a web application in development has such an address, too.
+    """
+    is_named = members.get("application_type") == client_metadata.NATIVE
+    is_public = method == client_metadata.ClientMethod.NONE and metadata.is_native
+    return is_named or is_public or any(map(uris.has_private_scheme, metadata.redirect_uris))
+
+
+def _with_method(registration: Registration, members: Mapping[str, Any], policy: Policy, method: str) -> Registration:
+    """Return the registration with this method. A method that we do not have becomes the default, which has a secret.
 
     Raises: MetadataFlaw.
     """
-    method = client_metadata.read_text(members, "token_endpoint_auth_method") or DEFAULT_METHOD
     if method == client_metadata.ClientMethod.PRIVATE_KEY_JWT:
         jwks, jwks_uri = client_metadata.parse_keys(members, policy)
         if jwks is None and jwks_uri is None:

@@ -48,7 +48,7 @@ async def test_the_response_has_everything_that_was_registered(open_client: Exte
             client_name="  My   assistant ",
             grant_types=["authorization_code", "refresh_token", "implicit", DEVICE_CODE],
             response_types=["code", "token"],
-            token_endpoint_auth_method="client_secret_basic",
+            token_endpoint_auth_method="none",
             logo_uri="https://client.example/logo.png",
             scope="everything",
         )
@@ -90,6 +90,8 @@ async def test_the_response_has_everything_that_was_registered(open_client: Exte
         ({"grant_types": "authorization_code"}, "invalid_client_metadata"),
         ({"response_types": ["token"]}, "invalid_client_metadata"),
         ({"software_statement": "eyJhbGciOiJub25lIn0.e30."}, "unapproved_software_statement"),
+        *(({"token_endpoint_auth_method": name}, "invalid_client_metadata") for name in ("client_secret_basic", "private_key_jwt", "x", 5)),
+        ({"jwks": {"keys": []}, "jwks_uri": "https://client.example/keys"}, "invalid_client_metadata"),
     ],
 )
 async def test_metadata_that_are_not_valid_are_refused_by_their_error(

@@ -38,14 +38,16 @@ METADATA: Final[dict[str, Any]] = {
         "application_type": {
             "type": "string",
             "enum": ["web", "native"],
-            "description": "`web` allows https redirect URIs only. Without it, the redirect URIs tell the type.",
+            "description": "`web` allows https redirect URIs only. Without it, the redirect URIs tell the type. With a registration "
+            "token, a redirect URI on the loopback interface alone does not make the application native.",
         },
         "grant_types": {**TEXTS, "description": "With `authorization_code`. Grants that the client cannot have are left out."},
         "response_types": {**TEXTS, "description": "With `code`."},
         "token_endpoint_auth_method": {
             "type": "string",
             "description": "With a registration token `client_secret_basic` (the default), `client_secret_post`, `private_key_jwt` or "
-            "`none`, else `none`. The response has the method that was registered.",
+            "`none`, else `none`. A native application has `none`. Another method is refused, or replaced by the default: see the "
+            "response.",
         },
         "jwks": {"type": "object", "description": "The public keys, for `private_key_jwt`."},
         "jwks_uri": {"type": "string", "description": "The URL of the public keys, instead of `jwks`."},
