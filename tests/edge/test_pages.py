@@ -348,6 +348,7 @@ PAGES: dict[str, dict[str, object]] = {
         "scopes": CONSENT["scopes"],
         "api": ACCESS_TO_API,
         "selects_account": False,
+        "links": {"Privacy policy": "https://shop.example/privacy?a&b", "Logo": "https://shop.example/logo.png"},
     },
     "federation/external_consent.html": {
         "form_token": "c4ca4238",

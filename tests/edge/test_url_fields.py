@@ -50,6 +50,7 @@ SERVICE_FIELDS: Final = {
     "backchannel_logout_uri": CANONICAL,
     "jwks_uri": CANONICAL,
     "initiate_login_uri": CANONICAL,
+    **dict.fromkeys(("logo_uri", "policy_uri", "tos_uri"), CANONICAL),
 }
 HOSTS: Final[dict[str, Callable[[str], str]]] = {"host": parse_host, "domain": Domain.parse}
 # Hosts in requests are compared, not stored (test_international_hosts.py). The payment provider gets the last two as they are.

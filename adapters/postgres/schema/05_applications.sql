@@ -50,6 +50,10 @@ create table services (
     credential_id                          uuid not null default gen_random_uuid(),
     initiate_login_uri                     text,  -- where the application starts a sign-in again, after a sign-in that took too long
     logo_url                               text,
+    -- links on the consent page, such as those that the application registered
+    logo_uri                               text,
+    policy_uri                             text,
+    tos_uri                                text,
     authorization_version                  integer not null default 0,  -- the number of changes of its permissions and roles
     claims_version                         bigint,  -- of its row in service_claims; null: there is none
     -- The address of the client ID metadata document of an external client, which no organization registered.

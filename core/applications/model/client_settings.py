@@ -44,6 +44,18 @@ class InitiateLoginUriInvalid(Invalid):
     """The login URL (initiate_login_uri) must start with https:// and contain a host, but no user name and no fragment."""
 
 
+class LogoUriInvalid(Invalid):
+    """The logo URL (logo_uri) must start with https:// and contain a host, but no user name and no fragment."""
+
+
+class PolicyUriInvalid(Invalid):
+    """The privacy policy URL (policy_uri) must start with https:// and contain a host, but no user name and no fragment."""
+
+
+class TosUriInvalid(Invalid):
+    """The terms of service URL (tos_uri) must start with https:// and contain a host, but no user name and no fragment."""
+
+
 class ClientKeysTwice(Invalid):
     """An application has either jwks or jwks_uri. Remove the other one."""
 
@@ -64,6 +76,9 @@ class TokenSecondsInvalid(Invalid):
     """The lifetimes of an application's tokens must be at least 60 seconds. They cannot be longer than the lifetimes of the platform."""
 
 
+LINKS: Final = ("policy_uri", "tos_uri", "logo_uri")  # that the consent page shows, in this order
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """An application's settings as an OAuth client."""
@@ -79,6 +94,11 @@ class ClientSettings:
     dpop_bound_access_tokens: bool = False  # every token is bound to a key (RFC 9449 section 5.2)
     initiate_login_uri: str | None = None  # where the application starts a sign-in (OpenID Connect Core section 4)
     always_ask_consent: bool = False  # in every sign-in, even for users who agreed before or are exempt by `is_trusted`
+
+    # Linked on the consent page (RFC 7591 section 2). Browsers load no logo from there: it could be changed, and count visitors.
+    logo_uri: str | None = None
+    policy_uri: str | None = None
+    tos_uri: str | None = None
 
     @property
     def required_strength(self) -> proofs.Strength:
@@ -142,7 +162,8 @@ def thumbprint(key: Jwk) -> str:
 def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: bool, pkce_without_secret: bool) -> None:
     """Check an application's settings with these redirect URIs.
 
-    Raises: PublicClientHasKeys, ClientKeysTwice, ClientKeysUriInvalid, InitiateLoginUriInvalid, EnterpriseSettingsInvalid.
+    Raises: PublicClientHasKeys, ClientKeysTwice, ClientKeysUriInvalid, InitiateLoginUriInvalid, LogoUriInvalid,
+    PolicyUriInvalid, TosUriInvalid, EnterpriseSettingsInvalid.
     """
     if settings.has_keys and is_public:
         raise PublicClientHasKeys
@@ -150,6 +171,9 @@ def check(settings: ClientSettings, redirect_uris: Sequence[str], *, is_public: 
         raise ClientKeysTwice
     _check_uri(settings.jwks_uri, "jwks_uri", ClientKeysUriInvalid)
     _check_uri(settings.initiate_login_uri, "initiate_login_uri", InitiateLoginUriInvalid)
+    _check_uri(settings.logo_uri, "logo_uri", LogoUriInvalid)
+    _check_uri(settings.policy_uri, "policy_uri", PolicyUriInvalid)
+    _check_uri(settings.tos_uri, "tos_uri", TosUriInvalid)
     weak_settings = {
         "http redirect URIs": any(redirect_uri.lower().startswith("http:") for redirect_uri in redirect_uris),
         "the token endpoint as audience": settings.accepts_token_endpoint_audience,

@@ -306,7 +306,9 @@ def _check_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
 _STORED_FORMS: Final[Mapping[str, Callable[..., object]]] = {
     **dict.fromkeys(SCOPES, _check_scopes),
     **dict.fromkeys(("redirect_uris", "post_logout_redirect_uris"), lambda values: tuple(map(uris.to_ascii, values))),
-    **dict.fromkeys(("device_activation_uri", "backchannel_logout_uri", "jwks_uri", "initiate_login_uri"), uris.canonicalize),
+    **dict.fromkeys(
+        ("device_activation_uri", "backchannel_logout_uri", "jwks_uri", "initiate_login_uri", *client_settings.LINKS), uris.canonicalize
+    ),
     "jwks": client_settings.parse_keys,
 }
 

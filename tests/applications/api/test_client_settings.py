@@ -24,6 +24,9 @@ SETTINGS: dict[str, Any] = {
     "dpop_bound_access_tokens": True,
     "initiate_login_uri": "https://shop.example/login",
     "always_ask_consent": True,
+    "logo_uri": "https://shop.example/logo.png",
+    "policy_uri": "https://shop.example/privacy",
+    "tos_uri": "https://shop.example/terms",
 }
 
 

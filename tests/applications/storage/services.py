@@ -45,6 +45,9 @@ def service(org: UUID, slug: str = "shop", **changes: Any) -> Service:
         initiate_login_uri="https://b.example.com/login",
         logo_url="https://sso.example/images/key/256",
         always_ask_consent=True,
+        logo_uri="https://b.example.com/logo.png",
+        policy_uri="https://b.example.com/privacy",
+        tos_uri="https://b.example.com/terms",
         former_secret_hash=digest("former"),
         former_secret_expires_at=NOW + HOUR,
     )

@@ -2,13 +2,18 @@
 
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
+from lxml import html
 
-from core.kernel.roles import ADMIN
+from core.accounts.model.accounts import Account
+from core.kernel.roles import ADMIN, MEMBER
 from tests.fakes.outside import FakeClock
 from tests.federation.api.client_authentication.keys import client_key
-from tests.support.builders import Answer, run_concurrently, run_sql
+from tests.federation.api.relying import add_relying_party, sign_in_browser
+from tests.support.browser import FakeBrowser
+from tests.support.builders import Answer, add_member, run_concurrently, run_sql
 from tests.support.programs import add_service_account
 from tests.support.tenants import Tenant
 
@@ -112,6 +117,23 @@ async def test_the_method_decides_about_the_type_of_the_application(
     }
     [service] = await services(acme)
     assert service["service_type"] == service_type
+
+
+async def test_the_consent_page_links_to_the_policy_the_terms_and_the_logo(acme: Tenant, browser: FakeBrowser, user: Account) -> None:
+    links = {name: f"https://agent.example/{name}?a&b" for name in ("logo_uri", "policy_uri", "tos_uri")}
+    await sign_in_browser(await add_relying_party(acme, browser), user, provider="password", is_known=False)
+    await add_member(acme.pool, acme.org, user.id, MEMBER, confirmed=True)
+    answer = await register(acme, (await create(acme))["token"], **links)
+    assert answer.status == 201, answer.text
+    assert {name: answer.json[name] for name in links} == links
+    assert links.items() <= (await services(acme))[0].items()
+    request = {"client_id": answer.json["client_id"], "redirect_uri": CALLBACK, "response_type": "code", "scope": "openid email"}
+    page = await browser.open(f"/auth/authorize?{urlencode(request)}")
+    assert {link.get("href") for link in html.document_fromstring(page.text).xpath("//main//a[@target='_blank']")} == {*links.values()}
+    assert "<img" not in page.text, "nothing is loaded from another host"
+    for name in links:
+        for wrong in ("http://agent.example/", "javascript:alert(1)", 5):
+            assert error(await register(acme, (await create(acme))["token"], **{name: wrong})) == (400, "invalid_client_metadata")
 
 
 @pytest.mark.parametrize(

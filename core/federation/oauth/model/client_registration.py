@@ -8,12 +8,12 @@ import re
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from core.applications.model import services
-from core.applications.model.client_settings import Jwk
+from core.applications.model.client_settings import LINKS, Jwk
 from core.federation.oauth.model import client_metadata
 from core.federation.oauth.model.client_documents import ClientDocument
 from core.kernel import errors, uris
@@ -79,6 +79,7 @@ class Registration:
     method: str = client_metadata.ClientMethod.NONE.value  # at the token endpoint
     jwks: tuple[Jwk, ...] | None = None
     jwks_uri: str | None = None
+    links: Mapping[str, str] = field(default_factory=dict)  # of LINKS, with a registration token
 
     @property
     def application_type(self) -> str:
@@ -96,7 +97,7 @@ class Registration:
         """The settings of this application. It asks each user for consent each time, until an admin changes that."""
         keys: dict[str, object] = {"jwks": self.jwks, "jwks_uri": self.jwks_uri}
         chosen = {name: value for name, value in keys.items() if value is not None}
-        return {"redirect_uris": self.metadata.redirect_uris, "always_ask_consent": True, **chosen}
+        return {"redirect_uris": self.metadata.redirect_uris, "always_ask_consent": True, **chosen, **self.links}
 
 
 def parse_registration(members: Mapping[str, Any], policy: Policy, *, with_token: bool = False) -> Registration:
@@ -113,7 +114,12 @@ def parse_registration(members: Mapping[str, Any], policy: Policy, *, with_token
         method = client_metadata.read_text(members, "token_endpoint_auth_method")
         if with_token:
             metadata = replace(metadata, is_native=_is_native_application(members, metadata, method))
-        registration = Registration(metadata=metadata, grant_types=tuple(name for name in GRANT_TYPES if name in asked))
+        links = {name: client_metadata.read_text(members, name) if with_token else None for name in LINKS}
+        registration = Registration(
+            metadata=metadata,
+            grant_types=tuple(name for name in GRANT_TYPES if name in asked),
+            links={name: link for name, link in links.items() if link},
+        )
         if with_token and not metadata.is_native:
             return _with_method(registration, members, policy, method or DEFAULT_METHOD)
         if method not in (None, client_metadata.ClientMethod.NONE):

@@ -138,6 +138,30 @@ class ServiceSettingsRequest(kit.RequestModel):
         "Whether each sign-in asks the user to agree, even if they agreed before, or `is_trusted` exempts them. `prompt=none` then always "
         "returns `consent_required`.",
     )
+    policy_uri: kit.Text | None = setting(
+        "consent",
+        "Privacy policy URL",
+        "The page that asks users to agree links to it. It starts with https://, or is empty.",
+        "The URL of the application's privacy policy, which the consent page links to; null for none. It must start with https://.",
+        inputmode="url",
+        refusals=(client_settings.PolicyUriInvalid,),
+    )
+    tos_uri: kit.Text | None = setting(
+        "consent",
+        "Terms of service URL",
+        "The page that asks users to agree links to it. It starts with https://, or is empty.",
+        "The URL of the application's terms of service, which the consent page links to; null for none. It must start with https://.",
+        inputmode="url",
+        refusals=(client_settings.TosUriInvalid,),
+    )
+    logo_uri: kit.Text | None = setting(
+        "consent",
+        "Logo URL",
+        "The page that asks users to agree links to it. It shows uploaded logos only. It starts with https://, or is empty.",
+        "The URL of a logo, which the consent page links to; null for none. It must start with https://. Only an uploaded logo is shown there.",
+        inputmode="url",
+        refusals=(client_settings.LogoUriInvalid,),
+    )
     id_token_claims: bool = setting(
         "consent",
         "Put claims in the ID token",

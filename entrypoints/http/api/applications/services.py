@@ -58,6 +58,9 @@ class ServiceResponse(kit.ResponseModel):
     require_pushed_authorization_requests: bool = service_settings.stored("require_pushed_authorization_requests", default=False)
     dpop_bound_access_tokens: bool = service_settings.stored("dpop_bound_access_tokens", default=False)
     always_ask_consent: bool = service_settings.stored("always_ask_consent", default=False)
+    logo_uri: str | None = service_settings.stored("logo_uri")
+    policy_uri: str | None = service_settings.stored("policy_uri")
+    tos_uri: str | None = service_settings.stored("tos_uri")
     logo_url: str | None = Field(default=None, description="The URL of the uploaded logo, or null.")
     registered_with: str | None = kit.absent_if_none(
         "The name of the registration token with which the application registered itself. Left out for others."

@@ -179,6 +179,7 @@ async def question_page(flow: Flow, asked: Asked, user: Visitor, problem: errors
         "scopes": [] if grant is None else list(openid.in_order(grant.consent_scopes)),
         "api": api.access(grant.api.scope) if api and grant and grant.api else None,
         "selects_account": asked.step is steps.Step.SELECT,
+        "links": {} if service is None else {label: link for name, label in LINKS.items() if (link := service.setting(name))},
         **flows.links(flow),
     }
     template = "federation/authorize.html"
@@ -218,6 +219,7 @@ def _external_client_values(asked: Asked, host: str | None) -> dict[str, Any]:
     }
 
 
+LINKS: Final[Mapping[str, str]] = {"policy_uri": "Privacy policy", "tos_uri": "Terms of service", "logo_uri": "Logo"}
 # The OpenID Connect scopes that an external client can have
 NEW_SCOPES: Final[Mapping[openid.Scope, str]] = {
     openid.Scope.OPENID: "It recognizes you when you sign in again.",

@@ -5,6 +5,7 @@ from typing import Any, Final
 from pydantic import Field
 from quart import Blueprint, request
 
+from core.applications.model.client_settings import LINKS
 from core.federation.oauth import client_registration
 from core.federation.oauth.client_registration import RegisteredClient
 from core.federation.oauth.model import client_metadata
@@ -49,6 +50,13 @@ METADATA: Final[dict[str, Any]] = {
             "`none`, else `none`. A native application has `none`. Another method is refused, or replaced by the default: see the "
             "response.",
         },
+        **{
+            name: {
+                "type": "string",
+                "description": f"With a registration token: the URL of the client's {what}. The consent page links to it.",
+            }
+            for name, what in (("policy_uri", "privacy policy"), ("tos_uri", "terms of service"), ("logo_uri", "logo"))
+        },
         "jwks": {"type": "object", "description": "The public keys, for `private_key_jwt`."},
         "jwks_uri": {"type": "string", "description": "The URL of the public keys, instead of `jwks`."},
     },
@@ -71,6 +79,9 @@ class ClientRegistrationResponse(kit.ResponseModel):
     token_endpoint_auth_method: str = Field(description="How the client authenticates. It can differ from the method in the request.")
     jwks: dict[str, Any] | None = kit.absent_if_none("The registered keys. Left out if there are none.")
     jwks_uri: str | None = kit.absent_if_none("The URL of the client's keys. Left out if there is none.")
+    policy_uri: str | None = kit.absent_if_none("The URL of the privacy policy. Left out if none is registered.")
+    tos_uri: str | None = kit.absent_if_none("The URL of the terms of service. Left out if none is registered.")
+    logo_uri: str | None = kit.absent_if_none("The URL of the logo. Left out if none is registered.")
 
 
 @routes.post(REGISTER_PATH)
@@ -119,4 +130,5 @@ def _to_response(client: RegisteredClient) -> ClientRegistrationResponse:
         token_endpoint_auth_method=registration.method,
         jwks=None if registration.jwks is None else {"keys": [dict(key) for key in registration.jwks]},
         jwks_uri=registration.jwks_uri,
+        **{name: registration.links.get(name) for name in LINKS},
     )
