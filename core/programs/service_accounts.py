@@ -142,7 +142,19 @@ async def update(
                 await _end_lost_grants(tx, new.org_id, old, new, (old_rights, service_accounts.rights_of_account(role)), now)
             if new.org_id is not None and role is not None and gets_more:
                 await security_notices.end_credentials_of_raised(tx, new.org_id, account_id, role.rights, now)
-        return await tx.service_accounts.by_id(old.org_id, account_id, now) or refuse(service_accounts.ServiceAccountNotFound)
+        listed = await tx.service_accounts.by_id(old.org_id, account_id, now) or refuse(service_accounts.ServiceAccountNotFound)
+        return replace(listed, taken_over=None if new.owner_id == old.owner_id else await _taken_over(tx, old, now))
+
+
+async def _taken_over(tx: Transaction, old: service_accounts.ServiceAccount, now: datetime) -> service_accounts.TakenOverCredentials | None:
+    """Return what became of the credentials of an account that got another owner."""
+    credentials = await tx.credentials.of_client(old.org_id, old.id)
+    live = [each for each in credentials if each.expires_at is None or each.expires_at > now]
+    if not live:
+        return service_accounts.TakenOverCredentials.ENDED
+    if old.owner_id not in [each.created_by for each in live]:
+        return None
+    return service_accounts.TakenOverCredentials.KNOWN if old.ends_at is None else service_accounts.TakenOverCredentials.END_LATER
 
 
 async def _end_lost_grants(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
@@ -112,6 +113,14 @@ class ServiceAccount:
     ends_at: datetime | None = None  # the end of an account whose owner has left or deleted their own account (security #own-end)
 
 
+class TakenOverCredentials(StrEnum):
+    """What became of the credentials of a service account that got another owner, for the user who chose the owner."""
+
+    ENDED = "No credential of this service account works: those that its former owner made have ended. Create a new one."
+    END_LATER = "The credentials that the former owner made end when the service account would have ended. Replace them before."
+    KNOWN = "The former owner may know the credentials that they made. Replace them."
+
+
 @dataclass(frozen=True, slots=True)
 class ListedServiceAccount:
     """A service account as its organization or the platform sees it.
@@ -124,6 +133,7 @@ class ListedServiceAccount:
     role: roles.Role | None  # None: for the platform
     owner_email: Email | None
     is_active: bool
+    taken_over: TakenOverCredentials | None = None  # after a change of the owner, if something is to be done
 
 
 @dataclass(frozen=True, slots=True)

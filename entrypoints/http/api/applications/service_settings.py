@@ -158,7 +158,7 @@ class ServiceSettingsRequest(kit.RequestModel):
         "consent",
         "Logo URL",
         "The page that asks users to agree links to it. It shows uploaded logos only. It starts with https://, or is empty.",
-        "The URL of a logo, which the consent page links to; null for none. It must start with https://. Only an uploaded logo is shown there.",
+        "The URL of a logo, which the consent page links to; null for none. It must start with https://. Only uploads are shown there.",
         inputmode="url",
         refusals=(client_settings.LogoUriInvalid,),
     )

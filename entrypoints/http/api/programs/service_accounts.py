@@ -82,6 +82,9 @@ class PlatformServiceAccountResponse(kit.ResponseModel):
     is_active: bool = Field(description="False if its owner could not create it now. Then all its requests are refused.")
     scopes: list[api_scopes.ApiScope] | None = Field(description=SCOPES)
     granted_capabilities: list[Capability] = Field(description="The capabilities that an owner granted by name.")
+    credentials_notice: str | None = kit.absent_if_none(
+        "Only after a change of the owner: what became of the credentials, such as that they have ended. Left out if nothing is to be done."
+    )
     created_by: UUID = Field(description="The id of the user who created it.")
     created_at: kit.Timestamp = Field(description="The time at which it was created, in UTC.")
 
@@ -146,6 +149,7 @@ def _differing_fields(listed: ListedServiceAccount) -> dict[str, object]:
     return {
         "owner_email": listed.owner_email,
         "is_active": listed.is_active,
+        "credentials_notice": None if listed.taken_over is None else listed.taken_over.value,
         "scopes": scopes_in_order(listed.account.scopes),
         "granted_capabilities": in_declared_order(listed.account.granted),
     }
@@ -209,7 +213,8 @@ async def get(org_slug: str, account_id: UUID) -> ServiceAccountResponse:
 async def update(org_slug: str, account_id: UUID, data: ServiceAccountUpdateRequest) -> ServiceAccountResponse:
     """Change a service account.
 
-    The change counts from its next request on. With a lower role, it loses the granted capabilities that
+    The change counts from its next request on. With another owner, credentials of the former owner have ended or end later: see
+    `credentials_notice`. With a lower role, it loses the granted capabilities that
     the role does not have. Its pending invitations to roles above member are canceled. Users who got a
     higher role from it become members again, unless a user has set their role since.
     """

@@ -39,6 +39,11 @@ from entrypoints.http.pages import console, console_forms, form_values, presets
 from entrypoints.http.pages.programs import credential_forms
 
 PLATFORM_LIST: Final = "/app/platform/service-accounts"
+NOTICES: Final = {
+    model.TakenOverCredentials.ENDED: "service-account-secrets-ended",
+    model.TakenOverCredentials.END_LATER: "service-account-secrets-end",
+    model.TakenOverCredentials.KNOWN: "service-account-secrets-known",
+}
 FIELDS: Final[console_forms.Fields] = {
     model.ServiceAccountRoleUnknown: "role",
     model.ServiceAccountAboveRole: "role",
@@ -210,8 +215,9 @@ def declare(
         """Change a service account."""
         model = PlatformServiceAccountUpdateRequest if of_platform else ServiceAccountUpdateRequest
         data = form_values.to_model(model, form, {**_parsers(form), "owner_id": form_values.to_choice})
-        await service_accounts.update(kit.ports(), kit.signed_in(), account_id, to_changes(data))
-        return console.redirect_with_notice("service-account-saved", path_of(account_id))
+        changed = await service_accounts.update(kit.ports(), kit.signed_in(), account_id, to_changes(data))
+        notice = "service-account-saved" if changed.taken_over is None else NOTICES[changed.taken_over]
+        return console.redirect_with_notice(notice, path_of(account_id))
 
     @routes.post(f"{one}/delete")
     @changes

@@ -18,6 +18,7 @@ from core.programs.model.service_accounts import (
     ServiceAccountNotFound,
     ServiceAccountRoleUnknown,
     ServiceAccountScopeUnknown,
+    TakenOverCredentials,
     TooManyServiceAccounts,
 )
 from tests.programs.service_accounts import accounts, add_robot, create, try_add_credential, try_create, with_new_secret
@@ -56,9 +57,9 @@ async def test_an_admin_creates_changes_and_deletes_an_account(acme: Tenant) -> 
     assert (listed["service_accounts"], listed["pagination"]["total"]) == ([account], 1)
 
     changes = {"name": "Nightly export", "role": "admin", "owner_id": acme.id("owner"), "scopes": None}
-    for by in ("owner", "admin"):  # the second request changes nothing
+    for by, notice in (("owner", {"credentials_notice": TakenOverCredentials.ENDED}), ("admin", {})):  # the second request changes nothing
         changed = await change(acme, path, by, **changes)
-        assert (changed.status, changed.json) == (200, account | changes | {"owner_email": acme.people["owner"].email})
+        assert (changed.status, changed.json) == (200, account | changes | {"owner_email": acme.people["owner"].email} | notice)
     assert (await acme.api.delete(path, token=acme.token("admin"))).status == 204
     assert message(await acme.api.get(path, token=acme.token("admin"))) == (404, ServiceAccountNotFound.__doc__)
 

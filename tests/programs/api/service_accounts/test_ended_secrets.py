@@ -9,6 +9,7 @@ import pytest
 from adapters.postgres.engine.pool import Pool
 from core.kernel.access import NotForServiceAccounts
 from core.kernel.roles import ADMIN, Capability
+from core.programs.model.service_accounts import TakenOverCredentials
 from ports import Ports
 from tests.applications.api.api_keys.shop import open_shop
 from tests.fakes.outside import FakeMailTransport
@@ -79,6 +80,28 @@ async def test_a_secret_that_an_admin_made_for_the_owners_account_ends_with_the_
 
     assert (await acme.set_role("owner", "admin", "admin")).status in (200, 404)  # a regained right brings nothing back
     assert (await of_admin.call("GET", "/members")).status == 401
+
+
+@pytest.mark.parametrize("end", [remove, demote])
+async def test_the_answer_of_a_takeover_says_that_the_secrets_have_ended(acme: Tenant, platform: Platform, end: End) -> None:
+    """The former owner lost the right, so their secrets ended at once. The new owner must make one."""
+    account = await create(acme, "admin", role="member")
+    secret = await with_new_secret(acme, account, "admin")
+    assert (await end(acme, platform)).status in (200, 204)
+    taken = await acme.api.patch(secret.path, {"owner_id": acme.id("owner")}, token=acme.token("owner"))
+    assert (taken.status, taken.json["is_active"]) == (200, True)
+    assert taken.json["credentials_notice"] == TakenOverCredentials.ENDED
+    assert (await secret.call("GET", "/members")).status == 401
+    assert "credentials_notice" not in (await acme.api.get(secret.path, token=acme.token("owner"))).json
+
+
+async def test_the_answer_of_a_takeover_names_secrets_that_the_former_owner_knows(acme: Tenant) -> None:
+    account = await create(acme, "admin", role="member")
+    secret = await with_new_secret(acme, account, "admin")
+    taken = await acme.api.patch(secret.path, {"owner_id": acme.id("owner")}, token=acme.token("owner"))
+    assert taken.json["credentials_notice"] == TakenOverCredentials.KNOWN
+    back = await acme.api.patch(secret.path, {"owner_id": acme.id("admin")}, token=acme.token("owner"))
+    assert "credentials_notice" not in back.json, "the owner made none"
 
 
 async def test_a_secret_of_an_owner_remains_when_another_becomes_the_owner(acme: Tenant) -> None:

@@ -13,7 +13,7 @@ from core.accounts.model.accounts import Account
 from core.kernel.roles import ADMIN, ROLES, Capability
 from core.kernel.values import digest, new_id
 from core.programs import service_accounts
-from core.programs.model.service_accounts import ServiceAccountEnds
+from core.programs.model.service_accounts import ServiceAccountEnds, TakenOverCredentials
 from core.provisioning.model.schemas import USER_URN
 from ports import Ports
 from tests.accounts.email_changes import undo
@@ -218,6 +218,7 @@ async def test_a_member_takes_an_account_over(acme: Tenant, ports: Ports, clock:
     await end(acme)
     taken = await acme.api.patch(robot.path, {"owner_id": acme.id("ada")}, token=acme.token("ada"))
     assert (taken.status, taken.json["ends_at"], taken.json["is_active"]) == (200, None, True)
+    assert taken.json["credentials_notice"] == TakenOverCredentials.END_LATER
     assert (await try_add_credential(acme, robot.path, "ada")).status == 201
     assert await status(robot) == 200
     clock.advance(GOES_ON)
