@@ -4,7 +4,7 @@ A redirect to such a URI would not reach the application. It could run a script,
 All other schemes are private-use schemes. RFC 8252 section 7.1 asks for a domain in reverse, with a dot, but known
 assistants and editors have schemes such as `cursor`.
 
-Sources: IANA's registry of URI schemes, the safelist of `registerProtocolHandler` in HTML, and the internal schemes of
+Sources: IANA's registry of URI schemes, the safelist for protocol handlers in HTML, and the internal schemes of
 Chromium, Firefox, Safari, Android, iOS and Windows.
 """
 
