@@ -219,21 +219,21 @@ async def test_the_policy_decides_who_may_use_a_resource(
         async with storage.reading() as read:
             return await read.api_resources.may_use(org, orders.id, user_id)
 
-    assert [await admits(policy) for policy in AccessPolicy] == [True, False, False]
+    assert [await admits(policy) for policy in AccessPolicy] == [True, False, False, False]
     await add_member(pool, other_tenant, user_id)
-    assert [await admits(policy) for policy in AccessPolicy] == [True, False, False], "a member of another organization"
+    assert [await admits(policy) for policy in AccessPolicy] == [True, False, False, False], "a member of another organization"
     await add_member(pool, acme, user_id)
-    assert [await admits(policy) for policy in AccessPolicy] == [True, True, False]
+    assert [await admits(policy) for policy in AccessPolicy] == [True, True, True, False]
     await within(storage, lambda tx: tx.api_resources.assign(acme, orders.id, user_id, NOW))
-    assert [await admits(policy) for policy in AccessPolicy] == [True, True, True]
+    assert [await admits(policy) for policy in AccessPolicy] == [True, True, True, True]
     assert not await admits(AccessPolicy.ANYONE, other_tenant)
     await within(storage, lambda tx: tx.api_resources.unassign(acme, orders.id, user_id))
     group = await add_group(pool, acme, user_id)
     assert await within(storage, lambda tx: tx.api_resources.assign_group(acme, orders.id, group, NOW))
     assert not await within(storage, lambda tx: tx.api_resources.assign_group(acme, orders.id, group, NOW))
-    assert [await admits(policy) for policy in AccessPolicy] == [True, True, False], "the membership is not confirmed"
+    assert [await admits(policy) for policy in AccessPolicy] == [True, True, True, False], "the membership is not confirmed"
     await run_sql(pool, "update memberships set confirmed_at = now()")
-    assert [await admits(policy) for policy in AccessPolicy] == [True, True, True]
+    assert [await admits(policy) for policy in AccessPolicy] == [True, True, True, True]
     async with storage.reading() as read:
         assert await read.api_resources.groups(acme, orders.id) == [AssignedGroup(group, "Group", 1, NOW)]
         assert await read.api_resources.groups(other_tenant, orders.id) == []
