@@ -241,7 +241,7 @@ async def test_the_policy_decides_who_may_use_a_resource(
     assert await within(storage, lambda tx: tx.api_resources.unassign_group(acme, orders.id, group))
     assert not await admits(AccessPolicy.ASSIGNED)
     await within(storage, lambda tx: tx.directory_blocks.add(acme, user_id, NOW))
-    assert [await admits(policy) for policy in AccessPolicy] == [False, False, False]
+    assert [await admits(policy) for policy in AccessPolicy] == [False, False, False, False]
 
 
 # Grants
