@@ -18,7 +18,12 @@ from tests.support.services import SCOPES, add_api_resource, add_service
 
 ROOT = "/app/organizations/acme"
 NEW = f"{ROOT}/applications/new"
-FILLED = {"kind": "spa", "name": 'The <b>"Shop"</b> & Söhne\u202e', "redirect_uris": "https://shop.example/a\nhttps://shop.example/b"}
+FILLED = {
+    "kind": "spa",
+    "name": 'The <b>"Shop"</b> & Söhne\u202e',
+    "redirect_uris": "https://shop.example/a\nhttps://shop.example/b",
+    "policy": "members_and_assigned",
+}
 ENDED = "Your session has ended"
 RESTORED = "Your session had ended, so nothing was sent."
 GONE = "more than 15 minutes ago, or by another user"
@@ -46,7 +51,8 @@ async def show(browser: FakeBrowser, page: Answer) -> Answer:
 def values(page: Answer) -> dict[str, str]:
     """Return what the page's fields show."""
     tree = html.document_fromstring(page.text)
-    inputs = {str(each.get("name")): str(each.get("value") or "") for each in tree.xpath("//main//input[@name][not(@type='hidden')]")}
+    shown = tree.xpath("//main//input[@name][not(@type='hidden')][not(@type='radio') or @checked]")
+    inputs = {str(each.get("name")): str(each.get("value") or "") for each in shown}
     return inputs | {str(each.get("name")): str(each.text_content()).strip() for each in tree.xpath("//main//textarea[@name]")}
 
 
@@ -67,7 +73,7 @@ async def test_a_form_comes_back_as_it_was_and_is_not_sent(owner_browser: FakeBr
     await sign_in_again(owner_browser)
     shown = await show(owner_browser, again)
     assert (shown.status, RESTORED in shown.text) == (400, True)
-    assert {name: text for name, text in values(shown).items() if text} == {name: FILLED[name] for name in ("name", "redirect_uris")}
+    assert {name: text for name, text in values(shown).items() if text} == {name: FILLED[name] for name in ("name", "redirect_uris", "policy")}
     assert ("<b>" in shown.text, await rows(pool)) == (False, [])
     sent = await owner_browser.send(NEW, **{**hidden_fields(shown), **values(shown), "name": "Shop", "proposed": "yes"})
     assert (sent.status, len(await rows(pool))) == (200, 1)
@@ -182,7 +188,7 @@ async def test_a_private_key_does_not_come_back(owner_browser: FakeBrowser, pool
     await sign_in_again(owner_browser)
     shown = await show(owner_browser, page)
     assert RESTORED in shown.text
-    assert {name: text for name, text in values(shown).items() if text} == {"redirect_uris": FILLED["redirect_uris"]}
+    assert {name: text for name, text in values(shown).items() if text} == {name: FILLED[name] for name in ("redirect_uris", "policy")}
 
 
 async def test_nothing_is_stored(owner_browser: FakeBrowser, pool: Pool) -> None:
