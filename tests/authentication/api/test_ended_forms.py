@@ -73,7 +73,9 @@ async def test_a_form_comes_back_as_it_was_and_is_not_sent(owner_browser: FakeBr
     await sign_in_again(owner_browser)
     shown = await show(owner_browser, again)
     assert (shown.status, RESTORED in shown.text) == (400, True)
-    assert {name: text for name, text in values(shown).items() if text} == {name: FILLED[name] for name in ("name", "redirect_uris", "policy")}
+    assert {name: text for name, text in values(shown).items() if text} == {
+        name: FILLED[name] for name in ("name", "redirect_uris", "policy")
+    }
     assert ("<b>" in shown.text, await rows(pool)) == (False, [])
     sent = await owner_browser.send(NEW, **{**hidden_fields(shown), **values(shown), "name": "Shop", "proposed": "yes"})
     assert (sent.status, len(await rows(pool))) == (200, 1)
